@@ -20,6 +20,7 @@ from ..state.errors import InvalidRequest, InvalidSettings, TierstateError
 from .access_log import ACCESS, AccessLog, LoggedCall
 from .credentials import ANYBODY, Caller, ProviderTokens, TokenFile, basic, named, relayed, subject_of
 from .media import header
+from .methods import methods_of
 from .problems import NotAuthenticated, WrongHost, problem_response
 
 OUR_NAMES = ("localhost", "127.0.0.1", "[::1]")
@@ -31,8 +32,6 @@ HEAD = "tierstate.head"
 _HEADERS = ((b"x-content-type-options", b"nosniff"),)
 _TLS_HEADERS = (*_HEADERS, (b"strict-transport-security", b"max-age=31536000"))
 """Of every answer."""
-PLANS = "/v1/plans"
-"""The only path that is posted to; what is below it is deleted."""
 
 
 class Door:
@@ -93,7 +92,7 @@ class Door:
             await response(scope, receive, send)
             return
         if scope["method"] == "OPTIONS":
-            await Response(status_code=204, headers={"allow": _allowed(scope["path"])})(scope, receive, send)
+            await Response(status_code=204, headers={"allow": methods_of(scope["path"])})(scope, receive, send)
             return
         # the server leaves the body out
         head = scope["method"] == "HEAD"
@@ -139,12 +138,6 @@ class Door:
 
     def _challenges(self) -> list[str]:
         return ['Basic realm="tierstate", charset="UTF-8"'] * self._basic + ["Bearer"] * self._bearer
-
-
-def _allowed(path: str) -> str:
-    if path == PLANS:
-        return "POST, OPTIONS"
-    return "DELETE, OPTIONS" if path.startswith(f"{PLANS}/") else "GET, HEAD, OPTIONS"
 
 
 def check(settings: Gateway) -> None:

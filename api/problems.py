@@ -19,6 +19,7 @@ from starlette.responses import Response
 from ..state import errors
 from ..state.errors import TierstateError
 from ..storage.object_store import RangeNotSatisfiable
+from .methods import methods_of
 
 log = logging.getLogger(__name__)
 
@@ -147,7 +148,8 @@ def add_problem_handlers(app: FastAPI) -> None:
     def http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         answer = _response(ProblemKind(error.status_code, error.status_code * 100 + 50), error.detail, "HttpError", {})
-        answer.headers.update(error.headers or {})
+        if error.status_code == 405:
+            answer.headers["allow"] = methods_of(request.url.path)
         return answer
 
     app.add_exception_handler(TierstateError, answer_to)

@@ -69,7 +69,6 @@ def _by_gateway(context: Context, topic: TopicArgument, watch: bool) -> None:
     from ..app.gateway_facts import facts_by_gateway
     from ..runtime.clock import SystemClock
 
-    context.refuse_bucket("--gateway")
     bootstrap = context.settings.kafka.get("bootstrap.servers", "HOST:PORT")
     with closing(gateway_client(context)) as client:
         while True:

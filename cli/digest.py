@@ -40,9 +40,7 @@ class Counted:
 @click.option(
     "--via",
     type=click.Choice(["reader", "consumer", "broker", "gateway", "spark"]),
-    default="consumer",
-    show_default=True,
-    help="Who reads: broker is Kafka's own client, the local tier only.",
+    help="Who reads, consumer unless --gateway is given: broker is Kafka's own client, the local tier only.",
 )
 @click.option("--from", "start", type=PositionType(), default="earliest", show_default=True, help="Where to begin.")
 @click.option("--to", "end", type=PositionType(), default="latest", show_default=True, help="Where to end, exclusive.")
@@ -58,7 +56,7 @@ class Counted:
 def command(
     context: Context,
     topic: TopicArgument,
-    via: str,
+    via: str | None,
     start: Position,
     end: Position,
     isolation: str,
@@ -68,6 +66,9 @@ def command(
     """Record count and record digest of each partition, and of the topic, as one reader sees them."""
     from ..log.record_digest import topic_digest
 
+    via = via or ("consumer" if context.gateway is None else "gateway")
+    if context.gateway is not None and (via != "gateway" or per_segment):
+        raise InvalidRequest(f"{'--per-segment' if via == 'gateway' else f'--via {via}'} asks no gateway: --gateway")
     level = Isolation(isolation)
     ranges = _ranges_of(boundaries) if boundaries else {}
     wholes: list[Counted] = []

@@ -134,8 +134,9 @@ def pass_context(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def called(ctx: click.Context, *args: Any, **kwargs: Any) -> Any:
         context = ctx.ensure_object(Context)
-        if context.gateway is not None and ctx.command.name not in COMMANDS:
-            raise InvalidRequest(f"tierstate {ctx.command.name} asks no gateway; {', '.join(COMMANDS)} do: --gateway")
+        name = ctx.command_path.removeprefix(ctx.find_root().command_path).strip()
+        if context.gateway is not None and name not in COMMANDS:
+            raise InvalidRequest(f"tierstate {name} asks no gateway; {', '.join(COMMANDS)} do: --gateway")
         return ctx.invoke(function, context, *args, **kwargs)
 
     return called

@@ -13,10 +13,15 @@ COMMANDS = ("consume", "describe", "digest", "segments", "status", "topics")
 
 
 def gateway_client(context: Context) -> GatewayClient:
-    """Of ``--gateway``, else of the settings' own. To be closed. InvalidRequest: who asks is not said, or twice."""
+    """Of ``--gateway``, else of the settings' own. To be closed. InvalidRequest: who asks is not said, or twice, or
+    the bucket is to be read.
+    """
     from ..app.gateway_login import client_certificate, gateway_login
     from ..fetch.gateway import GatewayClient
+    from ..state.errors import InvalidRequest
 
+    if context.settings.view.source == "bucket":
+        raise InvalidRequest("--gateway or --source bucket, not both")
     url = context.gateway or f"http://{context.settings.gateway.listen}"
     login = gateway_login(context.token_file, context.user, "--token-file", "--user")
     return GatewayClient(

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..state.errors import InvalidRequest
 from .context import Context
 from .flags import from_bucket, pass_context
 from .gateway_access import gateway_client
@@ -55,8 +54,6 @@ def _summary(name: str, partitions: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _of_gateway(context: Context) -> dict[str, list[dict[str, Any]]]:
-    if context.settings.view.source == "bucket":
-        raise InvalidRequest("--gateway or --source bucket, not both")
     with closing(gateway_client(context)) as client:
         return {name: client.described(name) for name in sorted(client.topics())}
 

@@ -4,13 +4,13 @@ import { compact } from "./dom.js";
 
 const MINUTE = 60_000, HOUR = 60 * MINUTE, DAY = 24 * HOUR;
 const STEPS = [
-  1, 10, 100, 1000, 5000, 15_000, MINUTE, 5 * MINUTE, 15 * MINUTE, HOUR, 2 * HOUR, 3 * HOUR, 6 * HOUR, 12 * HOUR,
+  1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 15_000, 30_000, MINUTE, 5 * MINUTE, 15 * MINUTE,
+  HOUR, 2 * HOUR, 3 * HOUR, 6 * HOUR, 12 * HOUR,
   DAY, 2 * DAY, 3 * DAY, 7 * DAY, 14 * DAY, 30 * DAY, 61 * DAY, 91 * DAY, 182 * DAY, 365 * DAY, 730 * DAY, 3650 * DAY,
 ];
 const TICK_PX = 120;
 const day = new Intl.DateTimeFormat("en", { day: "numeric", month: "short", timeZone: "UTC" });
 const year = new Intl.DateTimeFormat("en", { month: "short", year: "numeric", timeZone: "UTC" });
-const clock = new Intl.DateTimeFormat("en", { hour: "2-digit", minute: "2-digit", hourCycle: "h23", timeZone: "UTC" });
 
 // About when the log had come to an offset: a straight line between the pairs that are known.
 export function timeOf(pairs, offset) {
@@ -56,6 +56,5 @@ function roundStep(atLeast) {
 function timeText(ms, step) {
   if (step >= 91 * DAY) return year.format(ms);
   if (step >= DAY || ms % DAY === 0) return day.format(ms);
-  const text = clock.format(ms);
-  return step < MINUTE ? `${text}:${String(new Date(ms).getUTCSeconds()).padStart(2, "0")}` : text;
+  return new Date(ms).toISOString().slice(11, step < 1000 ? 23 : step < MINUTE ? 19 : 16);
 }

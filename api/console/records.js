@@ -3,7 +3,7 @@
 import { ask } from "./ask.js";
 import { $, bytes, element, number, plural, time } from "./dom.js";
 import { place } from "./place.js";
-import { data, recordOf } from "./values.js";
+import { data, named, recordOf } from "./values.js";
 
 const FOLLOWED_RECORDS = 1000;
 let asked = null;  // the records on the page: topic, partition, from, next offset
@@ -205,13 +205,11 @@ const FIELDS = ["Offset", "Time", "Tier", "Key", "Value", "Headers"];
 function show(records) {
   $("table").hidden = !records.length;
   $("table").tBodies[0].replaceChildren(...records.map((record) => {
-    const headers = record.headers.map((h) => `${h.key}=${typeof h.value === "object" ? h.value?.base64 ?? "null" : h.value}`);
     const cells = [
       element("td", { className: "number", textContent: record.offset }),
       element("td", { className: "time", textContent: time(record.timestamp) }),
       element("td", {}, element("span", { className: `tag ${record.tier}`, textContent: record.tier })),
-      data(record.key, record.keyDecoded), data(record.value, record.valueDecoded),
-      element("td", { className: "data", textContent: headers.join("\n") }),
+      data(record.key, record.keyDecoded), data(record.value, record.valueDecoded), named(record.headers),
     ];
     cells.forEach((cell, nth) => { cell.dataset.label = FIELDS[nth]; });
     return element("tr", {}, ...cells);

@@ -49,21 +49,30 @@ export function recordOf(line) {
 
 // As its schema says, or why not: text that names no schema stays text, what cannot be read by one is bytes.
 function decoded(value, said) {
-  const named = said.schemaId !== undefined;
-  const shown = said.text ?? (named ? hex(bytesOf(value)) : plain(value));
+  const isNamed = said.schemaId !== undefined;
+  const text = said.text ?? (isNamed ? hex(bytesOf(value)) : plain(value));
   const why = said.reason ?? `${said.schemaType} ${said.schemaId}`;
-  const note = element("p", { className: said.reason && named ? "note reason" : "note", textContent: why });
-  return element("td", { className: "data" }, element("div", {}, element("div", { textContent: shown }), note));
+  const note = element("p", { className: said.reason && isNamed ? "note reason" : "note", textContent: why });
+  return element("td", { className: "data" }, element("div", {}, element("div", { textContent: text }), note));
 }
 
 function plain(value) {
   return typeof value === "object" ? `base64: ${value.base64}` : value;
 }
 
+// In the view that is chosen.
+function shown(value) {
+  if (value === null) return "null";
+  if ($("view").value === "hex") return hex(bytesOf(value));
+  return $("view").value === "json" && typeof value === "string" ? indented(value) : plain(value);
+}
+
 export function data(value, said) {
-  if (value === null) return element("td", { className: "data null", textContent: "null" });
-  if ($("view").value === "hex") return element("td", { className: "data", textContent: hex(bytesOf(value)) });
-  if ($("view").value === "decoded" && said) return decoded(value, said);
-  const textContent = $("view").value === "json" && typeof value === "string" ? indented(value) : plain(value);
+  if (value !== null && $("view").value === "decoded" && said) return decoded(value, said);
+  return element("td", { className: value === null ? "data null" : "data", textContent: shown(value) });
+}
+
+export function named(headers) {
+  const textContent = headers.map(({ key, value }) => `${key}=${shown(value)}`).join("\n");
   return element("td", { className: "data", textContent });
 }

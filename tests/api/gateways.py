@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import json
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -101,11 +101,17 @@ class MemoryReader:
         self.found: int | None = None
         """What `offset_for_time` finds."""
 
-    def append(self, key: bytes | None, value: bytes | None, at: int = 1_767_225_600_000) -> None:
+    def append(
+        self,
+        key: bytes | None,
+        value: bytes | None,
+        at: int = 1_767_225_600_000,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+    ) -> None:
         """``at``: milliseconds, to which the offset is added."""
         offset = len(self.batches)
         builder: Any = DefaultRecordBatchBuilder(2, 0, False, -1, -1, -1, 1 << 20)
-        builder.append(0, at + offset, key, value, [])
+        builder.append(0, at + offset, key, value, [*headers])
         data = bytearray(builder.build())
         struct.pack_into(">q", data, 0, offset)
         self.batches.append(bytes(data))

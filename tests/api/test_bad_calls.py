@@ -85,22 +85,6 @@ def test_out_of_range_says_what_is_in_range(ask: Call) -> None:
     assert (said["valid_start"], said["valid_end"]) == (0, 20)
 
 
-def test_a_method_that_is_not_there_is_405_with_those_that_are() -> None:
-    import asyncio
-
-    import httpx
-
-    service = FetchService(MemoryReader(), Gateway(), SystemClock())
-
-    async def post() -> httpx.Response:
-        transport = httpx.ASGITransport(app=create_app(service))
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-            return await client.post("/v1/topics")
-
-    answer = asyncio.run(post())
-    assert (answer.status_code, answer.json()["error_code"], answer.headers["allow"]) == (405, 40550, "GET")
-
-
 values = st.one_of(
     st.integers(-(2**70), 2**70).map(str),
     st.text(max_size=12),

@@ -10,6 +10,7 @@ from contextlib import closing
 import pytest
 
 from tests.broker.guarded import unsigned_token
+from tierstate.api import rights
 from tierstate.api.credentials import basic, relayed
 from tierstate.api.problems import NotAuthenticated
 from tierstate.api.rights import CallerRights
@@ -60,6 +61,18 @@ def test_a_token_is_shown_again_after_the_caches_age_and_never_after_its_own_end
         with pytest.raises(NotAuthenticated, match="expired"):
             may_read(for_s=100)
         assert len(brokers.asked) == 3
+
+
+def test_answers_that_are_remembered_are_bounded_and_the_rest_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rights, "REMEMBERED", 3)
+    brokers = Brokers()
+    with closing(Pool("test-rights", 1)) as pool:
+        asked = CallerRights(brokers, pool, ManualClock(), 60.0, by_kafka=True)
+        callers = [relayed(unsigned_token(name), "sub") for name in ("ann", "bob", "ann")]
+        for caller in callers:
+            assert asyncio.run(asked.of(caller, ["t"]))["t"].read
+    assert len(asked._known) == 3
+    assert len(brokers.asked) == 3
 
 
 def test_a_wrong_password_is_refused_also_where_no_topic_is_asked_about() -> None:

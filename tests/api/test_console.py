@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 
 import pytest
 
 from tests.api.browser import CHROMIUM, Browser, browser
-from tests.api.gateways import MemoryReader
+from tests.api.gateways import MemoryReader, Tokens, token_line
 from tests.api.json_server import json_server
 from tests.api.many_topics import ManyTopics
 from tierstate.api.open import GatewayServer, open_gateway
 from tierstate.runtime.clock import SystemClock
-from tierstate.runtime.gateway_settings import Gateway
+from tierstate.runtime.gateway_settings import Gateway, GatewayAuth
 from tierstate.runtime.setting_types import Address
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
@@ -23,7 +23,9 @@ Seen = Callable[[str, str], str]
 
 SAID = {
     "not_trimmed": "group <b>audit</b> has not read it",
-    "not_copied": None,
+    "not_copied": "copying is paused",
+    "not_expired": "leased to nightly",
+    "not_erased": None,
     "copy_lag_segments": 3,
     "copy_lag_bytes": 3 << 30,
     "last_error": None,
@@ -43,7 +45,8 @@ def reader(agent: str) -> MemoryReader:
     for number in range(50):
         found.append(b"key-%d" % number, b'{"number": %d}' % number)
     found.append(b"hostile", HOSTILE.encode())
-    found.append(b"exact", b'{"id": 12345678901234567890, "price": 1.10}')
+    headers = [("trace", b'{"id": 12345678901234567890}'), ("raw", b"\xff\0"), ("none", None)]
+    found.append(b"exact", b'{"id": 12345678901234567890, "price": 1.10}', headers=headers)
     found.local_start, found.found = 5, 0
     return found
 
@@ -53,14 +56,21 @@ def records(agent: str) -> MemoryReader:
     return reader(agent)
 
 
-@pytest.fixture(scope="module")
-def server(records: MemoryReader) -> Iterator[GatewayServer]:
-    with closing(open_gateway(records, Gateway(listen=Address("127.0.0.1", 0)), SystemClock())) as opened:
+@contextmanager
+def serving(records: MemoryReader, auth: GatewayAuth) -> Iterator[GatewayServer]:
+    settings = Gateway(listen=Address("127.0.0.1", 0), auth=auth)
+    with closing(open_gateway(records, settings, SystemClock())) as opened:
         process = opened.process()
         process.start()
         yield opened
         process.stop()
         assert process.join(20)
+
+
+@pytest.fixture(scope="module")
+def server(records: MemoryReader) -> Iterator[GatewayServer]:
+    with serving(records, GatewayAuth()) as opened:
+        yield opened
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +93,21 @@ def test_topics_in_trouble_stand_first_with_their_trouble_in_words(seen: Seen) -
     assert "order: pause since 2026-01-01T00:00:00" in text
     assert "by ann@desk" in text
     assert "3 topics" in text
+
+
+def test_who_has_no_token_sees_nothing_and_who_types_one_sees_what_it_may(
+    page: Browser, records: MemoryReader, tokens: Tokens
+) -> None:
+    with serving(records, tokens(token_line("secret", "ann"))) as guarded:
+        text = page.open(guarded.url, "the gateway takes a bearer token")
+        assert "payments" not in text
+        for word, said in (("guessed", "not known"), ("secret", "3 topics")):
+            page.run("document.getElementById('token').value = ''; document.getElementById('token').focus()")
+            page.type(word)
+            page.press("Enter")
+            text = page.text(said)
+        assert "Bearer token" not in text
+        assert "3 topics" in page.open(f"{guarded.url}/#/", "payments"), "the token is kept for this tab"
 
 
 def test_a_topic_of_many_partitions_shows_twelve_at_a_time_and_the_orders_that_stand(seen: Seen, page: Browser) -> None:
@@ -126,9 +151,11 @@ def test_a_topic_that_is_not_there_is_said(seen: Seen) -> None:
 
 def test_what_only_the_agent_knows_is_on_the_page_in_its_own_words(seen: Seen) -> None:
     text = seen("#/calm", "not trimmed")
+    assert "not copied: copying is paused" in text
     assert "not trimmed: group <b>audit</b> has not read it" in text
+    assert "not expired: leased to nightly" in text
     assert "waiting to be copied: 3 segments, 3.0 GiB" in text
-    assert "not copied" not in text
+    assert "not erased" not in text
 
 
 def test_a_silent_agent_is_said_to_be_silent(seen: Seen) -> None:
@@ -138,6 +165,18 @@ def test_a_silent_agent_is_said_to_be_silent(seen: Seen) -> None:
 def test_values_are_shown_as_json_with_every_digit_and_as_bytes(seen: Seen) -> None:
     assert seen("#/calm/0/51?count=1&view=json", '{ "id": 12345678901234567890, "price": 1.10 }')
     assert seen("#/calm/0/51?count=1&view=hex", "65 78 61 63 74")
+
+
+@pytest.mark.parametrize(
+    ("view", "shown"),
+    [
+        ("text", 'trace={"id": 12345678901234567890} raw=base64: /wA= none=null'),
+        ("json", 'trace={ "id": 12345678901234567890 } raw=base64: /wA= none=null'),
+        ("hex", "raw=ff 00 .. none=null"),
+    ],
+)
+def test_headers_are_shown_as_keys_and_values_are(seen: Seen, view: str, shown: str) -> None:
+    assert seen(f"#/calm/0/51?count=1&view={view}", shown)
 
 
 def test_a_page_that_follows_shows_what_arrives(seen: Seen, page: Browser, records: MemoryReader) -> None:

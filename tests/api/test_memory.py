@@ -98,6 +98,18 @@ def test_a_batch_of_which_one_record_is_wanted_is_bounded_too() -> None:
     assert service.memory.most_used < 64 * MIB
 
 
+@pytest.mark.parametrize("media_type", DECODED)
+def test_nothing_behind_the_last_record_that_is_wanted_is_unpacked(media_type: str) -> None:
+    reader = Prepared()
+    for _ in range(5):
+        reader.add(b"small")
+    reader.add(bytes(200 * MIB))
+    ask, _ = gateway(reader)
+    answer = ask(RECORDS, media_type, offset=0, max_records=5)
+    assert (answer.status_code, answer.headers["x-next-offset"]) == (200, "5")
+    assert ask(RECORDS, media_type, offset=0, max_records=6).status_code == 422
+
+
 def test_what_does_not_fit_is_refused_and_nobody_waits() -> None:
     reader = Prepared()
     reader.add(os.urandom(MIB))

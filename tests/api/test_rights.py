@@ -7,6 +7,7 @@ import datetime
 import hashlib
 import json
 import os
+import re
 import ssl
 import subprocess
 import threading
@@ -27,6 +28,7 @@ from tests.api.gateways import write_keys
 from tests.broker.guarded import PASSWORDS, allow, binding, denied, unsigned_token
 from tests.broker.test_caller_groups import commit
 from tests.broker.test_callers import allow_tokens
+from tests.docs.http_world import app
 from tests.scenarios import forked
 from tests.scenarios.bound_topics import RECORDS, copy_bound_topics
 from tests.scenarios.house import TIERSTATE, House, Running, eventually
@@ -67,6 +69,7 @@ READING = [
     "/partitions/0/records?offset=0&tier=remote",
     "/partitions/0/records?offset=0&contains=0",
 ]
+OF_A_SEGMENT = ["grant", "log", "manifest", "indexes"]
 RECORDS_PATH = "/partitions/0/records?offset=0"
 WAYS = ["basic", "token", "provider", "certificate", "relayed"]
 KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
@@ -167,6 +170,14 @@ def relaying_flags(authority: Path) -> list[str]:
     return [flag for name, value in sets.items() for flag in ("--set", f"gateway.{name}={value}")]
 
 
+def test_no_call_is_left_out_here() -> None:
+    below = [*DESCRIBING, *READING, *(f"/partitions/0/segments/x/{each}" for each in OF_A_SEGMENT)]
+    asked = ["/v1/plans", "/v1/plans/x", "/v1/topics", *(f"/v1/topics/t{each.partition('?')[0]}" for each in below)]
+    for path in app().openapi()["paths"]:
+        pattern = re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(path))
+        assert any(re.fullmatch(pattern, each) for each in asked), path
+
+
 @pytest.mark.parametrize("name", BINDINGS)
 @pytest.mark.parametrize("way", WAYS)
 def test_each_call_gives_what_kafka_lets_the_caller_have(guarded: Guarded, way: str, name: str) -> None:
@@ -196,7 +207,7 @@ def test_plans_and_what_reads_a_segment_are_for_those_alone_who_may_read(guarded
         answers = [client.post("/v1/plans", json={"ranges": wanted[:1], "lease_seconds": 0})]
         both = client.post("/v1/plans", json={"ranges": wanted, "lease_seconds": 0})
         assert both.status_code in (400, 403, 404), "one of two is not enough"
-        for what in ("grant", "log", "manifest", "indexes"):
+        for what in OF_A_SEGMENT:
             path = f"/v1/topics/{topic}/partitions/0/segments/{segments[0]['segment_id']}/{what}"
             answers.append(client.get(path, headers={"range": "bytes=0-99"}))
         # of a topic that may be read, a segment of one that may not

@@ -142,6 +142,23 @@ def test_a_cold_scan_never_delays_a_hot_read(serve: Serve, reader: MemoryReader)
         assert [each.result(PATIENCE).headers["x-tier"] for each in cold] == ["remote"] * 4
 
 
+def test_a_time_is_looked_up_while_cold_reads_wait_for_each_other(serve: Serve, reader: MemoryReader) -> None:
+    """More of them than may wait at all."""
+    reader.local_start, reader.found = 40, 45
+    running = serve(reader, remote_reads=1)
+    gate = Gate()
+    reader.before = lambda offset: gate(offset) if offset < 40 else None
+    with ThreadPoolExecutor(18) as pool:
+        cold = [pool.submit(httpx.get, f"{running.server.url}{RECORDS}?offset=0", timeout=30) for _ in range(18)]
+        until(lambda: any(each.done() for each in cold))
+        found = running.client.get(f"{RECORDS.removesuffix('records')}offsets", params={"timestamp": "0"})
+        assert (found.status_code, found.json()["offset"]) == (200, 45)
+        read = running.client.get(RECORDS, params={"timestamp": "0"})
+        assert (read.status_code, read.headers["x-tier"]) == (200, "local")
+        gate.open.set()
+    assert sorted(each.result().status_code for each in cold) == [200] * 17 + [429]
+
+
 def test_more_calls_than_may_wait_are_told_to_come_back(serve: Serve, reader: MemoryReader) -> None:
     running = serve(reader, local_reads=1)
     gate = Gate()
@@ -212,10 +229,22 @@ def test_head_is_get_without_its_body(small: Running) -> None:
         assert small.client.get("/v1/topics").status_code == 200  # on the same connection
 
 
-@pytest.mark.parametrize("path", ["/v1/topics/t", "/v1/topics/t/groups"])
-def test_options_says_what_there_is(small: Running, path: str) -> None:
+@pytest.mark.parametrize(
+    ("path", "methods"),
+    [
+        ("/", "GET, HEAD, OPTIONS"),
+        ("/v1/topics/t", "GET, HEAD, OPTIONS"),
+        ("/v1/topics/t/groups", "GET, HEAD, OPTIONS"),
+        (RECORDS, "GET, HEAD, OPTIONS"),
+        ("/v1/plans", "POST, OPTIONS"),
+        ("/v1/plans/x", "DELETE, OPTIONS"),
+    ],
+)
+def test_options_says_what_there_is_and_so_does_405(small: Running, path: str, methods: str) -> None:
     answer = small.client.options(path)
-    assert (answer.status_code, answer.headers["allow"], answer.content) == (204, "GET, HEAD, OPTIONS", b"")
+    assert (answer.status_code, answer.headers["allow"], answer.content) == (204, methods, b"")
+    answer = small.client.put(path)
+    assert (answer.status_code, answer.json()["error_code"], answer.headers["allow"]) == (405, 40550, methods)
 
 
 @pytest.mark.parametrize("path", ["/", "/v1/topics", "/v1/topics/none", f"{RECORDS}?offset=0", "/nothing", "/docs"])

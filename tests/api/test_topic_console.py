@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import combinations, pairwise
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.api.browser import CHROMIUM, Browser, browser
 from tests.api.screenshots import console
 from tests.api.shop import TOPICS, Kept, Shop, shop
+from tests.servers.axe import axe_script
 from tierstate.broker.groups import GroupProblem, TopicGroups
 
 CONSOLE = Path(__file__).parents[2] / "api" / "console"
@@ -53,6 +55,49 @@ def choose(page: Browser, axis: str) -> None:
     page.text("UTC" if axis == "time" else "offset")
 
 
+def column(page: Browser, nth: int) -> list[str]:
+    """Of the table of topics."""
+    found: list[str] = page.run(
+        f"[...document.querySelectorAll('#topics tbody tr')].map(r => r.cells[{nth}].innerText)"
+    )
+    return found
+
+
+@in_chromium
+def test_topics_are_found_by_a_part_of_their_name_and_sorted_by_any_column(page: Browser, url: str) -> None:
+    page.open(f"{url}/", "6 topics")
+    assert sorted(column(page, 0)) == sorted(TOPICS)
+    sort = "[...document.querySelectorAll('#topics th button')].find(b => b.textContent === 'Partitions').click()"
+    for turned in (False, True):
+        page.run(sort)
+        by_partitions = sorted(TOPICS, key=lambda name: TOPICS[name].partitions, reverse=not turned)
+        assert column(page, 0) == by_partitions
+        said = page.run("document.querySelector('#topics th[aria-sort]').ariaSort")
+        assert said == ("ascending" if turned else "descending")
+    page.run("document.getElementById('find').focus()")
+    page.type("Ment")
+    assert column(page, 0) == ["shipments", "payments"], "still in the order that was chosen"
+    page.type("x")
+    page.text("No topic has that in its name.")
+
+
+@in_chromium
+def test_segments_are_listed_with_their_sizes_epochs_and_objects(page: Browser, url: str) -> None:
+    page.open(f"{url}/#/orders/0/69995?count=12", "12 records, tier")
+    page.run("document.getElementById('segments').open = true")
+    page.text("10 segments")
+    found = page.run(
+        "[...document.querySelectorAll('#segments-table tbody tr')].map(r => [...r.cells].map(c => c.innerText))"
+    )
+    newest = httpx.get(f"{url}/v1/topics/orders/partitions/0/segments").json()["segments"][-1]
+    offsets, state, epochs, records, _, stored, _, object_key = found[0]
+    assert (len(found), offsets) == (10, f"{newest['offsets']['start']:,} to {newest['offsets']['end']:,}")
+    assert (state, epochs, records) == ("copy segment finished", "0", f"{newest['record_count']:,}")
+    assert stored.endswith("iB")
+    assert object_key == newest["object_key"]
+    assert found[-1][1] == "delete segment started"
+
+
 @in_chromium
 def test_on_the_axis_of_offsets_every_bar_of_the_page_has_the_same_scale(page: Browser, url: str) -> None:
     page.open(f"{url}/#/orders", "trimmed")
@@ -82,6 +127,20 @@ def test_on_the_axis_of_time_what_was_written_at_one_time_lies_at_one_place(page
         assert seen[0][2] == pytest.approx(began, abs=0.02)
     ticks = page.run("document.querySelectorAll('#ticks span').length")
     assert 2 <= ticks <= 12
+
+
+@in_chromium
+@pytest.mark.parametrize("width", [290, 700])
+@pytest.mark.parametrize("span", [30, 480, 4_000, 90_000, 10_000_000, 86_400_000 * 14])
+def test_ticks_of_time_are_several_and_each_says_another_time(page: Browser, url: str, span: int, width: int) -> None:
+    page.open(f"{url}/#/orders", "trimmed")
+    begin = 1_795_655_369_266
+    script = f"import('/console/axis.js').then(m => m.axisOf('time', [{begin}, {begin + span}]).ticks({width}))"
+    ticks = page.run(script)
+    texts = [each["text"] for each in ticks]
+    assert len(set(texts)) == len(texts)
+    assert len(texts) >= (1 if width < 300 else 2)
+    assert all(0 <= each["at"] <= 1 for each in ticks)
 
 
 @in_chromium
@@ -226,42 +285,25 @@ def test_nothing_of_a_real_topic_is_off_the_screen(page: Browser, url: str, addr
     page.width(1280)
 
 
-NAMED = """
-[...document.querySelectorAll('button, a, input, select, summary, section, nav, table, [role]')]
-  .filter(e => e.checkVisibility())
-  .filter(e => !(e.getAttribute('aria-label') || e.textContent.trim() || e.labels?.length || e.caption
-    || document.getElementById(e.getAttribute('aria-labelledby'))?.textContent))
-  .map(e => e.outerHTML.slice(0, 120))
-"""
-LANDMARKS = """
-[...document.querySelectorAll('section, nav, [role=region]')].filter(e => e.checkVisibility())
-  .map(e => e.getAttribute('aria-label') ?? document.getElementById(e.getAttribute('aria-labelledby'))?.textContent)
-"""
-LEVELS = "[...document.querySelectorAll('h1, h2, h3, h4')].filter(e => e.checkVisibility()).map(e => +e.tagName[1])"
-UNREACHABLE = """
-[...document.querySelectorAll('*')].filter(e => e.checkVisibility() && e.scrollWidth > e.clientWidth + 1
-  && ['auto', 'scroll'].includes(getComputedStyle(e).overflowX) && e.tabIndex < 0).map(e => e.outerHTML.slice(0, 120))
-"""
+FINDINGS = "axe.run().then(said => said.violations.map(each => [each.id, each.nodes.map(node => node.html)]))"
+
+
+@pytest.fixture(scope="module")
+def axe() -> str:
+    return axe_script()
 
 
 @in_chromium
 @pytest.mark.parametrize("width", [390, 1400])
-@pytest.mark.parametrize("address", ["", "#/orders", "#/orders/0/69995?count=12", "docs"])
-def test_whatever_can_be_acted_upon_has_a_name_and_whatever_scrolls_can_be_reached(
-    page: Browser, url: str, address: str, width: int
-) -> None:
+@pytest.mark.parametrize("address", ["", "#/orders", "#/orders/0/69995?count=12&contains=1", "docs"])
+def test_axe_finds_nothing_on_any_page(page: Browser, url: str, axe: str, address: str, width: int) -> None:
     page.width(width)
     page.open(f"{url}/{address}", {"": "6 topics", "docs": "/v1/topics"}.get(address, "What happened last"))
     page.run("for (const each of document.querySelectorAll('details')) each.open = true")
-    assert page.run(NAMED) == []
-    landmarks = page.run(LANDMARKS)
-    assert None not in landmarks
-    assert len(set(landmarks)) == len(landmarks), "two of one name cannot be told apart"
-    levels = page.run(LEVELS)
-    assert levels[0] == 1
-    assert all(after - before <= 1 for before, after in pairwise(levels))
-    assert page.run(UNREACHABLE) == []
-    assert page.run('document.querySelectorAll(\'[tabindex]:not([tabindex="0"]):not([tabindex="-1"])\').length') == 0
+    page.run(f"{axe}; 0")
+    for scheme in ("dark", "light"):
+        page.scheme(scheme)
+        assert page.run(FINDINGS) == [], scheme
     page.width(1280)
 
 

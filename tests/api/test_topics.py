@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from tests.api.conftest import Log
 from tests.api.gateways import RECORDS, Call, MemoryReader, asgi_call
 from tierstate.api.app import create_app
@@ -23,6 +25,25 @@ def test_topics_are_listed_with_the_size_of_their_remote_tier(call: Call) -> Non
     (topic,) = call("/v1/topics").json()["topics"]
     assert (topic["topic"], topic["partitions"], topic["remote_segments"]) == ("t", 1, 4)
     assert topic["remote_bytes"] > 0
+
+
+@pytest.mark.parametrize(
+    "path", ["", "/partitions/0", "/partitions/0/records?offset=0", "/summary", "/facts", "/groups"]
+)
+def test_only_what_the_settings_name_is_served_also_where_it_is_not_tiered(path: str) -> None:
+    class Untiered(MemoryReader):
+        def topics(self) -> list[str]:
+            return []
+
+    for reader, topics, served in (
+        (MemoryReader(), ("t",), True),
+        (MemoryReader(), ("other", "t."), False),
+        (Untiered(), (".",), True),
+        (Untiered(), (), False),
+    ):
+        ask = asgi_call(create_app(FetchService(reader, Gateway(topics=topics), SystemClock())))
+        assert ask(f"/v1/topics/t{path}").status_code == (200 if served else 404), topics
+        assert ("t" in {each["topic"] for each in ask("/v1/topics").json()["topics"]}) <= served
 
 
 def test_a_partition_shows_both_tiers(call: Call, log: Log) -> None:

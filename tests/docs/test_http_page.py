@@ -16,8 +16,8 @@ from tests.docs.generated import shown
 from tests.docs.http_page import OPEN, PAGE, Example, answered, examples, masked, parts
 from tests.docs.http_world import app
 from tierstate.api import answer, records, service
-from tierstate.api.auth import PLANS
 from tierstate.api.media import RECORD_TYPES
+from tierstate.api.methods import PLANS
 from tierstate.app.pool import WAITING_PER_THREAD
 
 REFRESH = "python -m tests.docs.http_page --write"

@@ -50,6 +50,15 @@ def test_a_request_that_fails_is_told_too(golden_log: Make) -> None:
     assert [(event.object_key[-8:], event.bytes) for event in golden.fetched] == [("manifest", 0)]
 
 
+def test_a_time_is_looked_for_in_the_store_only_below_what_the_broker_has(golden_log: Make) -> None:
+    golden = golden_log("none")  # all but the end is copied
+    golden.reader.offset_for_time("t", 0, 0)
+    assert golden.fetched == []
+    golden.local.local_start = golden.folder.bases[-1]
+    found = golden.reader.offset_for_time("t", 0, 0)
+    assert (found and found[0], len(golden.fetched) > 0) == (0, True)
+
+
 def test_a_cold_point_read_costs_two_requests_whatever_the_size_of_the_cache(golden_log: Make) -> None:
     """The chunk in which the batch is looked up is the chunk it is read from."""
     golden = golden_log("none", chunk_bytes=16 * 1024)

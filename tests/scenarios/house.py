@@ -164,7 +164,7 @@ class House:
                 stdout=stdout,
                 stderr=stderr,
                 preexec_fn=limits,
-                env={**os.environ, "PYTHONFAULTHANDLER": "1"},  # its stacks, when `Running.stop` gives up
+                env={**environment(), "PYTHONFAULTHANDLER": "1"},  # its stacks, when `Running.stop` gives up
             )
         running = Running(process, out, err)
         self._running.append(running)
@@ -254,10 +254,14 @@ class House:
         return [(each["partition"], each["records"], each["digest"]) for each in found]
 
 
+def environment() -> dict[str, str]:
+    """Without the settings of whoever runs the tests, as the tour has them exported."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("TIERSTATE_")}
+
+
 def run(*arguments: str, seconds: float = 60.0) -> Done:
     """A command without settings of its own. Fails the test when it hangs or shows a stack trace."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("TIERSTATE_")}
-    done = forked.command([str(each) for each in arguments], environment, seconds)  # as a shell gives them
+    done = forked.command([str(each) for each in arguments], environment(), seconds)  # as a shell gives them
     assert "Traceback" not in done.stdout + done.stderr, done.stderr
     assert done.returncode != 70, done.stderr
     return done

@@ -1,0 +1,13 @@
+"""What may be done with a path, as the header Allow says it."""
+
+from __future__ import annotations
+
+PLANS = "/v1/plans"
+"""The only path that is posted to; what is below it is deleted."""
+
+
+def methods_of(path: str) -> str:
+    """HEAD and OPTIONS are the door's own (`auth.py`)."""
+    if path == PLANS:
+        return "POST, OPTIONS"
+    return "DELETE, OPTIONS" if path.startswith(f"{PLANS}/") else "GET, HEAD, OPTIONS"

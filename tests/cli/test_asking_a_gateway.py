@@ -1,0 +1,60 @@
+"""`--gateway` is ignored by no command: each asks it, or refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import pytest
+
+from tests.cli.test_shown_or_done import commands
+from tierstate.cli.gateway_access import COMMANDS
+from tierstate.cli.main import run
+
+NOBODY = "http://127.0.0.1:1"
+
+
+def needed(command: click.Command) -> list[str]:
+    """Words for whatever must be given."""
+    words: list[str] = []
+    for each in command.params:
+        word = each.type.choices[0] if isinstance(each.type, click.Choice) else "1"
+        if each.required:
+            words += [word] if isinstance(each, click.Argument) else [each.opts[0], word]
+    return words
+
+
+@pytest.mark.parametrize(("name", "command"), [pytest.param(*each, id=each[0]) for each in commands()])
+def test_each_command_asks_the_gateway_or_refuses_it(
+    name: str,
+    command: click.Command,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code = run(["--gateway", NOBODY, *name.split(), *needed(command)])
+    said = capsys.readouterr().err
+    if "one partition is needed" in said:
+        code = run(["--gateway", NOBODY, *name.split(), "t:0", *needed(command)[1:]])
+        said = capsys.readouterr().err
+    if name in COMMANDS:
+        assert f"the gateway does not answer. url={NOBODY}" in said
+    else:
+        assert (code, f"tierstate {name} asks no gateway" in said) == (2, True), said
+
+
+@pytest.mark.parametrize("asked", ["--via broker", "--via reader", "--via consumer", "--per-segment"])
+def test_a_digest_by_another_reader_refuses_a_gateway(asked: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--gateway", NOBODY, "digest", "t", *asked.split()]) == 2
+    assert f"{asked} asks no gateway" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_who_asks_a_gateway_cannot_mean_the_bucket(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    topic = [] if name in ("status", "topics") else ["t:0"]
+    assert run(["--set", "view.source=bucket", "--gateway", NOBODY, name, *topic]) == 2
+    assert "--gateway or --source bucket, not both" in capsys.readouterr().err

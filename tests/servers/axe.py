@@ -1,0 +1,28 @@
+"""axe, which judges whether a page is accessible, as the text of its script: once a machine, offline afterwards."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+from tierstate.sandbox.artifacts import Jars, cached, sums_of
+from tierstate.state.errors import Unavailable
+
+HERE = Path(__file__).parent
+RELEASE = "4.11.0"
+
+
+def axe_script() -> str:
+    """On a machine that cannot fetch it the test is skipped; with TIERSTATE_CI=1 that is a failure."""
+    jars = Jars(f"axe-{RELEASE}", f"axe {RELEASE}", HERE / "axe.xml", RELEASE, sums_of(HERE / "axe.sha256"), 1)
+    try:
+        found = cached(jars) / f"selenium-{RELEASE}.jar"
+    except Unavailable as error:
+        if os.environ.get("TIERSTATE_CI") == "1":
+            raise
+        pytest.skip(str(error))
+    with ZipFile(found) as jar:
+        return jar.read("axe.min.js").decode()
