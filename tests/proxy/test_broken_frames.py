@@ -401,7 +401,9 @@ def test_a_request_that_there_is_no_memory_for_is_refused_and_the_log_says_what_
         reasons.append(str(facts["reason"]))
 
     with serving(reader, cluster, where, Proxy(memory=2 << 20), warn) as proxy:
-        with proxy.budget.for_a_frame((2 << 20) - (512 << 10)), closing(connected(proxy)) as client:
+        share = proxy.budget.for_a_frame((2 << 20) - (512 << 10))
+        assert share is not None
+        with share, closing(connected(proxy)) as client:
             client.sendall(struct.pack(">i", length) + request(FETCH, 11, 1)[4:])
             assert answer_of(client) == b""
         until(lambda: reasons, lambda: None)
