@@ -12,10 +12,11 @@ record's `poll`, one record at a time, median of 300. ``crowd``: the tail's 99th
 1,000 connections more, a third of them asking for what they never read, a third sending a byte each second, beside the
 same proxy without them; and the proxy's memory with them. ``Fetch, cold, from S3``: a versitygw on this machine, a
 client that asks by bare Fetch of 4 MiB and decodes nothing, a proxy that has just started; the peer is bare boto3
-`get_object` of 4 MiB ranges of the same objects, one behind the other, and of the proxy's CPU what those take; "far"
-has toxiproxy between, which answers 30 ms late and carries 50 MB/s a connection. ``hot beside cold``: a consumer of one
-local and two remote partitions, whose store answers 1 s late; the peer is the local one alone. Sides take turns,
-medians of five.
+`get_object` of 4 MiB ranges of the same objects, one behind the other, and of the proxy's CPU what those take; "after
+others": the proxy has read as much of another topic, so its chunk cache has had all of its memory, which costs a proxy
+that has just started a page fault every 4 KiB; "far" has toxiproxy between, which answers 30 ms late and carries 50
+MB/s a connection. ``hot beside cold``: a consumer of one local and two remote partitions, whose store answers 1 s late;
+the peer is the local one alone. Sides take turns, medians of five.
 """
 
 from __future__ import annotations
@@ -150,6 +151,7 @@ def _from_s3(kafka: KafkaSandbox, folder: Path, s3: Bucket, runs: int, quick: bo
         place.fill(topic, value_bytes, codec, count, **more)
     count = count * 3 // 4
     rows = _cold(place.settings, s3, s3.server.url, "from S3", count, runs)
+    rows += _cold(place.settings, s3, s3.server.url, "from S3, after others", count, runs, before="bench-1")
     with toxiproxy(folder) as slow:
         away = far(slow.url, s3.server.address)
         rows += _cold(by_way_of(place.settings, s3, away), s3, away, "from S3, far", count, min(runs, 3))[:1]
@@ -173,15 +175,20 @@ def by_way_of(settings: Path, s3: Bucket, endpoint: str) -> Path:
     return made
 
 
-def _cold(settings: Path, s3: Bucket, endpoint: str, where: str, count: int, runs: int) -> list[Row]:
+def _cold(
+    settings: Path, s3: Bucket, endpoint: str, where: str, count: int, runs: int, before: str | None = None
+) -> list[Row]:
+    """``before``: the topic that each proxy reads first. Then the cache is full, of what is not asked for."""
     objects = [path for path in s3.folder.rglob("*.log") if "/bench-0-" in str(path)]
     bare, ours = list[_Cold](), list[_Cold]()
     for _ in range(runs):
         bare.append(_bare_gets(s3, endpoint, objects))
         with _proxy(settings) as (bootstrap, pid):
-            before = cpu_s(pid)
+            if before is not None:
+                fetched(bootstrap, before, count)
+            cpu = cpu_s(pid)
             size, rate = fetched(bootstrap, "bench-0", count)
-            ours.append(_Cold(rate, (cpu_s(pid) - before) / size))
+            ours.append(_Cold(rate, (cpu_s(pid) - cpu) / size))
     rates = [statistics.median(each.rate for each in found) / 1e6 for found in (ours, bare)]
     costs = [statistics.median(each.cpu for each in found) * 1e9 for found in (ours, bare)]
     return [

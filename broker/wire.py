@@ -48,6 +48,10 @@ class Frame:
         return int(_INT64.unpack_from(self.data, self.skip(8))[0])
 
     def uvarint(self) -> int:
+        at = self.at
+        if at < self.end and (byte := self.data[at]) < 0x80:  # nearly all are short
+            self.at = at + 1
+            return byte
         byte = self.data[self.skip(1)]
         value, shift = byte & 0x7F, 7
         while byte >= 0x80:
@@ -60,7 +64,9 @@ class Frame:
 
     def length(self, flexible: bool, short: bool) -> int:
         """Of a string (``short``: its plain form has two bytes) or of bytes; -1 for null."""
-        size = self.uvarint() - 1 if flexible else self.int16() if short else self.int32()
+        if flexible:
+            return self.uvarint() - 1
+        size = self.int16() if short else self.int32()
         if size < -1:
             raise Malformed("a negative length", position=self.at, given=size)
         return size

@@ -7,9 +7,6 @@ bytes needs none: it counts as its connection's own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 FREE = 256 * 1024
 
 
@@ -28,15 +25,11 @@ class Budget:
         """Whether so much was free, and is taken."""
         return self._take(size, self.size - self.size // 4)
 
-    @contextmanager
-    def for_a_frame(self, size: int) -> Iterator[bool]:
-        """Whether so much was free; it is taken for as long as the block lasts."""
-        taken = size <= FREE or self._take(size, self.size)
-        try:
-            yield taken
-        finally:
-            if taken and size > FREE:
-                self.used -= size
+    def for_a_frame(self, size: int) -> Share | None:
+        """So much of it, for a `with` block; None where it is not free."""
+        if size <= FREE:
+            return Share(self, 0)
+        return Share(self, size) if self._take(size, self.size) else None
 
     def has(self, size: int) -> bool:
         """Whether so much is free for a frame now."""
@@ -52,3 +45,18 @@ class Budget:
     def adjust(self, size: int) -> None:
         """``size`` bytes more are in use, or fewer: what was taken turned out to be of another size."""
         self.used += size
+
+
+class Share:
+    """Of the budget, until its block ends."""
+
+    __slots__ = ("_budget", "_size")
+
+    def __init__(self, budget: Budget, size: int) -> None:
+        self._budget, self._size = budget, size
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *error: object) -> None:
+        self._budget.used -= self._size

@@ -23,7 +23,7 @@ from ..state.errors import CorruptData, TierstateError
 from ..state.offsets import Offset
 from ..state.routing import Isolation, Tier
 from .budget import Budget
-from .fetch_request import Place, Wanted
+from .fetch_request import FetchRequest, Place, Wanted
 
 READ_BYTES = LARGER_THAN_READS - 64 * 1024
 """Of one read, at most: memory that is used again. Of a larger piece every page would be new (`allocator.py`)."""
@@ -67,6 +67,9 @@ class ColdRead:
     def ready(self) -> bool:
         return self.task.done()
 
+    def is_of(self, wanted: Wanted | None, isolation: Isolation) -> bool:
+        return wanted is not None and (self.offset, self.isolation) == (wanted.offset, isolation)
+
     def release(self) -> None:
         """It holds no memory any more. Idempotent."""
         self.task.cancel()
@@ -105,14 +108,14 @@ class ColdReads:
         self._shared = shared
         self._reads: dict[Place, ColdRead] = {}
 
-    def known(self, place: Place, wanted: Wanted, isolation: Isolation) -> ColdRead | None:
-        """The read of this offset: there is one where the broker is thought to have it no more."""
-        read = self._reads.get(place)
-        return read if read is not None and (read.offset, read.isolation) == (wanted.offset, isolation) else None
+    def of(self, request: FetchRequest) -> list[ColdRead]:
+        """The reads of what it asks for, and the broker is thought to have no more."""
+        return [read for place, read in self._reads.items() if read.is_of(request.wanted.get(place), request.isolation)]
 
     def get(self, place: Place, wanted: Wanted, isolation: Isolation) -> ColdRead | None:
         """The read of this offset, begun now if need be; None when there is no memory for it."""
-        if (known := self.known(place, wanted, isolation)) is not None:
+        known = self._reads.get(place)
+        if known is not None and known.is_of(wanted, isolation):
             return known
         self.drop(place)
         budget = self._shared.budget

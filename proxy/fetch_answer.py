@@ -9,8 +9,8 @@ gets records is written anew (`filled`).
 from __future__ import annotations
 
 import struct
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..broker.wire import Frame, Malformed, length_of
 from ..fetch.piece import Fetched, LogicalBounds
@@ -27,8 +27,7 @@ NO_REPLICA = -1
 UNKNOWN = -1
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
+class Said(NamedTuple):
     """Of one partition, as a Fetch answer has it; -1 for what is not known."""
 
     high_watermark: int
@@ -65,62 +64,80 @@ class AnsweredPartition:
         self.error = error
 
 
+class _Begun(NamedTuple):
+    """Of an answer: topics that are still to come, partitions of this one, and tagged fields before what follows."""
+
+    topics: int
+    partitions: int
+    topic: str
+    ends: int
+
+
+class _Entry(NamedTuple):
+    """Where it begins, its number, error code, aborted transactions; bytes of records, where it has none of those."""
+
+    lead: int
+    partition: int
+    error: int
+    aborted: int
+    size: int
+
+
 class FetchAnswer:
-    """Read by iterating over `entries`, consuming the records of each before the next is asked for; then `rest`."""
+    """Entry by entry, the records of each being taken before the `next` one is asked for; then `rest`."""
 
     def __init__(self, source: Source, version: int) -> None:
         self._source, self._version, self._flexible = source, version, APIS[Key.FETCH].is_flexible(version)
         self._lead_size = _LEAD.size if version >= 5 else _LEAD.size - 8
-        self._ends = 0
+        self._begun: _Begun | None = None
         self.rest = b""
         """What was read since the last entry. The tagged fields that end the answer are not read: they pass."""
 
-    async def entries(self) -> AsyncIterator[AnsweredPartition]:
-        topics, self.rest = await begun(self._source, self._begin)
-        for topics_left in range(topics, 0, -1):
-            (topic, partitions), head = await begun(self._source, self._topic)
-            self.rest += head
-            self._ends = 0
-            for partitions_left in range(partitions, 0, -1):
-                yield await self._entry(topic, topics_left == partitions_left == 1)
-                self._ends = 1
-            self._ends += 1
-
-    async def _entry(self, topic: str, last: bool) -> AnsweredPartition:
-        (lead, partition, error, aborted, size), entry = await begun(self._source, self._partition)
-        self._ends = 0
-        lead += len(self.rest)
-        head, self.rest = bytearray(self.rest + entry), b""
-        if aborted:
-            for _ in range(aborted):
+    async def next(self) -> AnsweredPartition | None:
+        """None: there is no other."""
+        if self._begun is not None and not (self._begun.topics or self._begun.partitions):
+            return None
+        (self._begun, entry), read = await begun(self._source, self._next)
+        if entry is None:
+            self.rest = read
+            return None
+        head, size = bytearray(read), entry.size
+        if entry.aborted:
+            for _ in range(entry.aborted):
                 head += (await begun(self._source, self._aborted))[1]
-            size, entry = await begun(self._source, self._records)
-            head += entry
-        after = self._source.left - size
+            size, read = await begun(self._source, self._records)
+            head += read
+        topics, partitions, topic, _ = self._begun
+        after, last = self._source.left - size, not topics and not partitions
         if after < 0 or (last and after and not self._flexible):
             raise Malformed("the records do not end with the answer", length=size, left=self._source.left)
-        return AnsweredPartition(topic, partition, error, head, lead, size, after if last else 0, self._version)
+        return AnsweredPartition(
+            topic, entry.partition, entry.error, head, entry.lead, size, after if last else 0, self._version
+        )
 
-    # each of one piece, after the tagged fields that end those before it
+    # each in one go, and again where not enough of it came
 
-    def _begin(self, frame: Frame) -> int:
-        frame.tags(self._flexible)  # of the answer's header
-        frame.skip(4)  # throttle time
-        if self._version >= 7:
-            frame.skip(6)  # error, session
-        return max(0, frame.length(self._flexible, short=False))
-
-    def _topic(self, frame: Frame) -> tuple[str, int]:
-        self._end_others(frame)
-        return frame.string(self._flexible), max(0, frame.length(self._flexible, short=False))
-
-    def _partition(self, frame: Frame) -> tuple[int, int, int, int, int]:
-        """Where it begins, its number, error code, aborted transactions; bytes of records, where there are none."""
-        self._end_others(frame)
+    def _next(self, frame: Frame) -> tuple[_Begun, _Entry | None]:
+        """An entry, and what precedes it."""
+        flexible = self._flexible
+        topics, partitions, topic, ends = self._begun or self._begin(frame)
+        while topics and not partitions:
+            self._end(frame, ends)
+            topic, partitions = frame.string(flexible), max(0, frame.length(flexible, short=False))
+            topics, ends = topics - 1, 0 if partitions else 1
+        if not partitions:
+            return _Begun(topics, partitions, topic, ends), None
+        self._end(frame, ends)
         lead = frame.skip(self._lead_size)
         partition, error = _NUMBER_AND_ERROR.unpack_from(frame.data, lead)
-        aborted = max(0, frame.length(self._flexible, short=False))
-        return lead, partition, error, aborted, 0 if aborted else self._records(frame)
+        aborted = max(0, frame.length(flexible, short=False))
+        entry = _Entry(lead, partition, error, aborted, 0 if aborted else self._records(frame))
+        return _Begun(topics, partitions - 1, topic, 1 if partitions > 1 else 2), entry
+
+    def _begin(self, frame: Frame) -> _Begun:
+        frame.tags(self._flexible)  # of the answer's header
+        frame.skip(10 if self._version >= 7 else 4)  # throttle time; error, session
+        return _Begun(max(0, frame.length(self._flexible, short=False)), 0, "", 0)
 
     def _aborted(self, frame: Frame) -> None:
         frame.skip(_ABORTED.size)
@@ -131,8 +148,8 @@ class FetchAnswer:
             frame.skip(4)  # preferred replica
         return max(0, frame.length(self._flexible, short=False))
 
-    def _end_others(self, frame: Frame) -> None:
-        for _ in range(self._ends):
+    def _end(self, frame: Frame, ends: int) -> None:
+        for _ in range(ends):
             frame.tags(self._flexible)
 
 

@@ -7,8 +7,8 @@ Session id 0 and epoch -1: the broker opens no fetch session (KIP-227), so every
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 from ..broker.wire import Frame
 from ..state.offsets import Offset
@@ -25,16 +25,14 @@ _SESSION = struct.Struct(">ii")
 NO_SESSION = (0, -1)
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(NamedTuple):
     """Of one partition. ``max_bytes``: whole batches are given up to it, and the first one in any case."""
 
     offset: Offset
     max_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class FetchRequest:
+class FetchRequest(NamedTuple):
     """``follower``: another broker asks, whose log must be the leader's own."""
 
     version: int

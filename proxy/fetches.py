@@ -54,30 +54,26 @@ class Fetches:
 
     def asked(self, request: FetchRequest, data: bytearray) -> None:
         """Before the request ``data`` goes to the broker."""
-        if self._expected(request):
+        if self._cold.of(request):
             lower(data, request, HELD_BYTES if self._house.budget.has(HELD_BYTES) else FREE // 2)
 
     async def answer(self, size: int, lead: bytes, request: FetchRequest) -> None:
         """Of a frame of ``size`` that begins with ``lead``, to the client."""
         answer = FetchAnswer(self._broker, request.version)
-        expected = self._expected(request)
+        expected = self._cold.of(request)
         may_be_empty = size <= EMPTY_BYTES + EMPTY_ENTRY_BYTES * len(request.wanted)
         if expected and (may_be_empty or any(read.ready for read in expected)):
-            with self._house.budget.for_a_frame(size) as taken:
-                if taken:
+            share = self._house.budget.for_a_frame(size)
+            if share is not None:
+                with share:
                     await self._filled(lead, answer, request)
-                    return
+                return
         await self._streamed(size, lead, answer, request)
-
-    def _expected(self, request: FetchRequest) -> list[ColdRead]:
-        """Reads of what the broker is thought to have no more."""
-        reads = [self._cold.known(place, each, request.isolation) for place, each in request.wanted.items()]
-        return [read for read in reads if read is not None]
 
     async def _streamed(self, size: int, lead: bytes, answer: FetchAnswer, request: FetchRequest) -> None:
         client = self._client
         client.write(_INT32.pack(size) + lead)
-        async for entry in answer.entries():
+        while (entry := await answer.next()) is not None:
             wanted, read = self._remote(entry, request)
             if wanted is not None:
                 self._not_yet(entry, wanted, read)
@@ -90,7 +86,7 @@ class Fetches:
 
     async def _filled(self, lead: bytes, answer: FetchAnswer, request: FetchRequest) -> None:
         held: list[_Held] = []
-        async for entry in answer.entries():
+        while (entry := await answer.next()) is not None:
             wanted, read = self._remote(entry, request)
             held.append(_Held(entry, await self._broker.exactly(entry.size), wanted, read))
         rest = answer.rest + await self._broker.exactly(self._broker.left)

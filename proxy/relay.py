@@ -13,8 +13,8 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -23,6 +23,7 @@ from ..state.errors import InvalidRequest
 from . import addresses, codes
 from .apis import APIS, Key
 from .arriving import begun
+from .budget import Share
 from .direct import Gone
 from .fetch_request import FetchRequest, Place, read_fetch
 from .fetches import Fetches
@@ -73,7 +74,7 @@ class Relay:
         self._reads = house.read_log.of_connection(client.address)
         self._fetches = Fetches(client, broker, house, self._reads)
         self._pending: deque[Pending] = deque()
-        self._room = asyncio.Semaphore(MOST_PENDING)
+        self._room = asyncio.Event()
         self._mechanism = self._claimed = ""
 
     async def run(self) -> None:
@@ -105,7 +106,9 @@ class Relay:
             head = await client.exactly(_HEADER.size)
             key, version, correlation = _HEADER.unpack(head)
             self._check(key, version)
-            await self._room.acquire()
+            while len(self._pending) >= MOST_PENDING:
+                self._room.clear()
+                await self._room.wait()
             pending = Pending(key, version, correlation)
             if key in LOOKED_INTO:
                 await self._look_into(size, head, pending)
@@ -115,9 +118,7 @@ class Relay:
                 continue
             if key == Key.PRODUCE:
                 head += await client.exactly(min(client.left, FIRST_BYTES))
-                if _acks(head, version) == 0:
-                    self._room.release()
-                else:
+                if _acks(head, version) != 0:
                     self._pending.append(pending)
             else:
                 self._pending.append(pending)
@@ -140,7 +141,7 @@ class Relay:
         while self._pending and (answer := self._pending[0].answer) is not None:
             await self._client.send(framed([answer]))
             self._pending.popleft()
-            self._room.release()
+            self._room.set()
 
     def _check(self, key: int, version: int) -> None:
         api = APIS.get(key)
@@ -203,7 +204,7 @@ class Relay:
             if broker.left:
                 raise Malformed("the broker's answer has more than its version says", left=broker.left)
             self._pending.popleft()  # only now: until then the client is being written to
-            self._room.release()
+            self._room.set()
             await self._answer_ready()
 
     def _change_of(self, pending: Pending) -> Callable[[bytes], Awaitable[bytes | bytearray]] | None:
@@ -245,17 +246,16 @@ class Relay:
             self._claimed = ""
         return body
 
-    @contextmanager
-    def _memory(self, size: int) -> Iterator[None]:
+    def _memory(self, size: int) -> Share:
         """For a frame that is looked into. Raises Refused where there is not enough for it, now or ever."""
         budget = self._house.budget
         most = min(LARGEST_WHOLE, budget.size)
         if size > most:
             raise Refused("a frame that must be looked into is larger than proxy.memory allows", length=size, most=most)
-        with budget.for_a_frame(size) as taken:
-            if not taken:
-                raise Refused("no memory now for a frame that must be looked into", length=size, in_use=budget.used)
-            yield
+        share = budget.for_a_frame(size)
+        if share is None:
+            raise Refused("no memory now for a frame that must be looked into", length=size, in_use=budget.used)
+        return share
 
 
 def _body_at(data: bytes | bytearray, flexible: bool) -> int:

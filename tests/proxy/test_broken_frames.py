@@ -401,7 +401,9 @@ def test_a_request_that_there_is_no_memory_for_is_refused_and_the_log_says_what_
         reasons.append(str(facts["reason"]))
 
     with serving(reader, cluster, where, Proxy(memory=2 << 20), warn) as proxy:
-        with proxy.budget.for_a_frame((2 << 20) - (512 << 10)), closing(connected(proxy)) as client:
+        share = proxy.budget.for_a_frame((2 << 20) - (512 << 10))
+        assert share is not None
+        with share, closing(connected(proxy)) as client:
             client.sendall(struct.pack(">i", length) + request(FETCH, 11, 1)[4:])
             assert answer_of(client) == b""
         until(lambda: reasons, lambda: None)
@@ -434,6 +436,36 @@ def test_a_client_that_never_reads_is_held_within_its_bound_and_stops_nobody(
         until(stuck, lambda: None)
         assert held() <= HELD + WRITE_HIGH + 2 * PIPED
         healthy(proxy, broker)
+
+
+def test_requests_beyond_those_that_wait_for_an_answer_wait_in_the_socket(
+    proxy: ProxyServer, broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    relays: list[Relay] = []
+    before = Relay.__init__
+
+    def remembered(relay: Relay, client: Peer, towards: Peer, house: Any) -> None:
+        relays.append(relay)
+        before(relay, client, towards, house)
+
+    monkeypatch.setattr(Relay, "__init__", remembered)
+    monkeypatch.setattr("tierstate.proxy.relay.MOST_PENDING", 3)
+    goes_on, others = threading.Event(), struct.pack(">i", 99)
+
+    def answered(request: bytes) -> bytes:
+        assert request[4:8] == others or goes_on.wait(30)
+        return framed(request[4:8])
+
+    broker.answer = answered
+    with closing(connected(proxy)) as client, closing(connected(proxy)) as other:
+        client.sendall(b"".join(request(HEARTBEAT, 0, number) for number in range(10)))
+        until(lambda: any(len(each._pending) >= 3 for each in relays), lambda: None)
+        other.sendall(request(HEARTBEAT, 0, 99))
+        assert answer_of(other) == others  # so the loop had its turn
+        assert max(len(each._pending) for each in relays) == 3
+        goes_on.set()
+        file = client.makefile("rb")
+        assert [struct.unpack(">ii", file.read(8))[1] for _ in range(10)] == list(range(10))
 
 
 @pytest.mark.parametrize("who", ["client", "broker"])

@@ -86,7 +86,7 @@ def through(data: bytes, version: int, change: Any = None) -> tuple[bytes, list[
         header = b"\0" if version >= 12 else b""  # tagged fields of the answer's header
         source = Arriving(header + data)
         answer, entries, parts = FetchAnswer(source, version), list[AnsweredPartition](), list[Any]()
-        async for entry in answer.entries():
+        while (entry := await answer.next()) is not None:
             entries.append(entry)
             records = await source.exactly(entry.size)
             parts += [entry.head, records] if change is None else change(entry, records)
