@@ -5,44 +5,17 @@ The twin is a topic that was never tiered, on the same brokers, with the same re
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 
 from tests.leader.real import eventually
-from tests.proxy.java_programs import java_program
+from tests.proxy.java_programs import Readers
 from tests.scenarios.story import Effect, Story, observes
 from tests.scenarios.test_unclean_elections import PER_SEGMENT, ROLLED_BY_SIZE, lost, produces
-from tierstate.sandbox.artifacts import kafka_libs
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
-
-
-class Readers:
-    """Java consumers at several places of one topic."""
-
-    def __init__(self, bootstrap: str, topic: str, offsets: list[int]) -> None:
-        command = [*java_program("Reader", kafka_libs()), bootstrap, topic, *map(str, offsets)]
-        self._count = len(offsets)
-        self._java = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        )
-
-    def begin(self, records: int) -> None:
-        assert self._java.stdin is not None
-        self._java.stdin.write(f"{records}\n")
-        self._java.stdin.flush()
-
-    def said(self) -> list[str]:
-        """Of each consumer, in the order of its offsets."""
-        assert self._java.stdout is not None
-        return [self._java.stdout.readline().strip() for _ in range(self._count)]
-
-    def close(self) -> None:
-        self._java.kill()
-        self._java.communicate()
 
 
 @contextmanager
