@@ -19,7 +19,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from tests.broker.guarded import PASSWORDS, allow, binding, denied, set_password
+from tests.broker.guarded import PASSWORDS, allow, binding, bytes_a_second, denied, set_password
 from tests.scenarios.bound_topics import copy_bound_topics
 from tests.scenarios.house import House, eventually
 from tierstate.broker.answers import RawFetch
@@ -203,6 +203,30 @@ def test_a_delegation_token_is_made_and_logs_in_through_it(proxied: Proxied, tls
     kafka = {**tls_kafka.client_config, "bootstrap.servers": proxied.bootstrap}
     rights = Callers(kafka, SystemClock()).rights_of("guest", topics)
     assert [each.read for each in rights.values()] == [may_read for _, may_read in BINDINGS.values()]
+
+
+def test_a_quota_of_the_clients_own_user_slows_it_down_through_the_proxy(
+    proxied: Proxied, tls_kafka: KafkaSandbox
+) -> None:
+    throttled: list[Any] = []
+    config = {
+        "bootstrap.servers": proxied.bootstrap,
+        "security.protocol": "sasl_ssl",
+        "ssl.ca.location": str(proxied.authority),
+        "sasl.mechanisms": "PLAIN",
+        "sasl.username": "guest",
+        "sasl.password": PASSWORDS["guest"],
+    }
+    producer = Producer({**config, "throttle_cb": throttled.append})
+
+    def slowed() -> bool:
+        producer.produce("nobodys-may-write", bytes(2_000), partition=0)
+        producer.flush(10)
+        return bool(throttled)
+
+    assert not any(slowed() for _ in range(5))
+    with bytes_a_second(tls_kafka, "guest", 1_000):
+        eventually(slowed)
 
 
 def test_a_wrong_password_gets_in_nowhere(proxied: Proxied) -> None:
