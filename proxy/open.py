@@ -38,6 +38,7 @@ def feed_proxy_metrics(metrics: Metrics, server: ProxyServer) -> None:
     counts, budget = server.counts, server.budget
     metrics.tally("tierstate_proxy_passed_bytes_total", lambda: [((), counts.passed_bytes)])
     metrics.tally("tierstate_proxy_filled_bytes_total", lambda: [((), counts.filled_bytes)])
+    metrics.tally("tierstate_proxy_filled_partitions_total", lambda: [((), counts.filled)])
     metrics.tally("tierstate_proxy_not_yet_total", lambda: [((), counts.not_yet)])
     metrics.tally("tierstate_proxy_errors_total", lambda: [((str(code),), n) for code, n in counts.errors.items()])
     metrics.tally("tierstate_proxy_turned_away_total", lambda: [((), counts.turned_away + counts.malformed)])

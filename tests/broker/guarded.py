@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import ipaddress
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import jwt
@@ -24,7 +24,13 @@ from confluent_kafka.admin import (
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from kafka.protocol.admin import AlterClientQuotasRequest
 
+from tierstate.broker.client_config import bootstrap_addresses
+from tierstate.broker.framed_socket import FramedSocket, tls_context
+from tierstate.broker.raw_connection import RawConnection
+from tierstate.broker.sasl import own_login
+from tierstate.runtime.clock import SystemClock
 from tierstate.sandbox.kafka import KafkaSandbox
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
@@ -135,3 +141,23 @@ def allow(sandbox: KafkaSandbox, bindings: Iterable[AclBinding]) -> None:
     admin = AdminClient(sandbox.client_config)
     for each in admin.create_acls(list(bindings)).values():
         each.result(30)
+
+
+@contextmanager
+def bytes_a_second(sandbox: KafkaSandbox, user: str, rate: float) -> Iterator[None]:
+    """That this user may produce, for a while."""
+    _quota(sandbox, user, "producer_byte_rate", rate)
+    try:
+        yield
+    finally:
+        _quota(sandbox, user, "producer_byte_rate", None)
+
+
+def _quota(sandbox: KafkaSandbox, user: str, name: str, value: float | None) -> None:
+    kind, clock, kafka = AlterClientQuotasRequest.EntryData, SystemClock(), sandbox.client_config
+    entry = kind([kind.EntityData("user", user)], [kind.OpData(name, value or 0.0, value is None)])
+    deadline = clock.monotonic() + 30
+    frames = FramedSocket(bootstrap_addresses(kafka)[0], tls_context(kafka), clock, deadline)
+    with closing(RawConnection(frames, own_login(kafka), clock, deadline)) as connection:
+        answer = connection.ask(AlterClientQuotasRequest([entry], False), deadline)
+    assert [each.error_code for each in answer.entries] == [0]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tierstate.sandbox.artifacts import kafka_libs
 from tierstate.sandbox.java import find_java
 
 HERE = Path(__file__).parent / "java"
@@ -19,3 +20,28 @@ def java_program(name: str, *jars: Path) -> list[str]:
         pytest.skip("a JDK is needed, and there is only a Java runtime")
     path = ":".join(str(jar / "*" if jar.is_dir() else jar) for jar in jars)
     return [find_java(), "-Xmx256m", "-XX:+UseSerialGC", "-cp", path, str(HERE / f"{name}.java")]
+
+
+class Readers:
+    """Java consumers at several places of one topic."""
+
+    def __init__(self, bootstrap: str, topic: str, offsets: list[int]) -> None:
+        command = [*java_program("Reader", kafka_libs()), bootstrap, topic, *map(str, offsets)]
+        self._count = len(offsets)
+        self._java = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+
+    def begin(self, records: int) -> None:
+        assert self._java.stdin is not None
+        self._java.stdin.write(f"{records}\n")
+        self._java.stdin.flush()
+
+    def said(self) -> list[str]:
+        """Of each consumer, in the order of its offsets."""
+        assert self._java.stdout is not None
+        return [self._java.stdout.readline().strip() for _ in range(self._count)]
+
+    def close(self) -> None:
+        self._java.kill()
+        self._java.communicate()

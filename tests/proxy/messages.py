@@ -32,7 +32,7 @@ def _filled(kind: Any, fields: Any, version: int, dice: random.Random) -> Any:
     values = {}
     for field in fields.values() if isinstance(fields, dict) else fields:
         low, high = field._versions
-        if low <= version <= high and field._tag is None:
+        if low <= version <= high and (field._tag is None or dice.random() < 0.5):
             values[field.name] = _value(kind, field, version, dice)
     return kind(**values)
 

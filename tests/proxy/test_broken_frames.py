@@ -9,7 +9,7 @@ import socketserver
 import ssl
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from kafka.protocol.admin import DescribeClusterResponse
+from kafka.protocol.admin import DescribeClusterRequest, DescribeClusterResponse
 from kafka.protocol.consumer import (
     FetchRequest,
     FetchResponse,
@@ -27,7 +27,14 @@ from kafka.protocol.consumer import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
 )
-from kafka.protocol.metadata import ApiVersionsResponse, FindCoordinatorResponse, MetadataResponse
+from kafka.protocol.metadata import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
 
 from tests.broker.guarded import self_signed
 from tests.consumer.tiered_cluster import until
@@ -79,10 +86,23 @@ READERS: dict[str, tuple[Key, Any, Read]] = {
 }
 
 
+REQUESTS = ("fetch request", "offsets asked", "epochs asked")
+ANSWERS = {
+    "fetch answer": FetchRequest,
+    "offsets said": ListOffsetsRequest,
+    "epochs said": OffsetForLeaderEpochRequest,
+    "arriving metadata": MetadataRequest,
+    "coordinators": FindCoordinatorRequest,
+    "cluster": DescribeClusterRequest,
+    "versions": ApiVersionsRequest,
+}
+"""And the request that each of them answers."""
+
+
 @st.composite
-def broken(draw: st.DrawFn) -> tuple[str, int, bytes]:
+def broken(draw: st.DrawFn, names: Sequence[str] = tuple(READERS)) -> tuple[str, int, bytes]:
     """A reader, a version, and a message of it that was cut, extended, or has wrong bytes."""
-    name = draw(st.sampled_from(sorted(READERS)))
+    name = draw(st.sampled_from(sorted(names)))
     key, kind, _ = READERS[name]
     version = draw(st.sampled_from(list(versions(kind, APIS[key].oldest, APIS[key].newest))))
     data = bytearray(encoded(message(kind, version, draw(st.integers(0, 30))), version))
@@ -235,6 +255,61 @@ def test_rubbish_of_a_broker_ends_its_connection_and_no_other(
         client.sendall(request(FETCH, 11, 1, encoded(asked, 11)))
         client.shutdown(socket.SHUT_WR)
         answer_of(client)
+    healthy(proxy, broker)
+    assert proxy.budget.used == 0
+
+
+def is_read(name: str, version: int, data: bytes) -> bool:
+    try:
+        READERS[name][2](data, version)
+    except Malformed:
+        return False
+    return True
+
+
+def with_header(key: int, version: int, body: bytes) -> bytes:
+    """A request without a client id."""
+    return request(key, version, 1, (b"\0" if APIS[key].is_flexible(version) else b"") + body)
+
+
+def ends(connection: socket.socket) -> None:
+    """Fails by time when it stays open."""
+    with suppress(ConnectionError):
+        while connection.recv(1 << 16):
+            pass
+
+
+@given(case=broken(REQUESTS))
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_request_that_was_cut_extended_or_has_wrong_bytes_ends_its_connection_alone(
+    proxy: ProxyServer, broker: FakeBroker, case: tuple[str, int, bytes]
+) -> None:
+    name, version, data = case
+    if is_read(name, version, data):
+        return
+    before = len(broker.got)
+    with closing(connected(proxy)) as client:
+        client.sendall(with_header(READERS[name][0], version, data))
+        ends(client)
+    assert len(broker.got) == before
+    healthy(proxy, broker)
+    assert proxy.budget.used == 0
+
+
+@given(case=broken(tuple(ANSWERS)))
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_an_answer_that_was_cut_extended_or_has_wrong_bytes_ends_its_connection_alone(
+    proxy: ProxyServer, broker: FakeBroker, case: tuple[str, int, bytes]
+) -> None:
+    name, version, data = case
+    if is_read(name, version, data):
+        return
+    key, asked = READERS[name][0], encoded(message(ANSWERS[name], version, 1), version)
+    header = b"\0" if APIS[key].is_flexible(version) and key != Key.API_VERSIONS else b""
+    broker.answer = lambda request: framed(request[4:8] + header + data)
+    with closing(connected(proxy)) as client:
+        client.sendall(with_header(key, version, asked))
+        ends(client)
     healthy(proxy, broker)
     assert proxy.budget.used == 0
 

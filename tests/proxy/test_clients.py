@@ -27,12 +27,13 @@ from tests.consumer.tiered_cluster import TieredCluster, until
 from tests.proxy.other_clients import by_go, by_spark
 from tests.proxy.running import RunningProxy, running
 from tierstate.broker.plain_reads import PlainConsumer
+from tierstate.log.batch import iter_batches
 from tierstate.runtime.clock import SystemClock
 from tierstate.sandbox.artifacts import RELEASES, kafka_libs
 from tierstate.sandbox.java import find_java
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.state.offsets import Offset
-from tierstate.state.routing import Isolation
+from tierstate.state.routing import Isolation, Tier
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(280)]
 PARTITIONS = 2
@@ -241,17 +242,29 @@ def test_earliest_latest_and_the_latest_time_are_those_before_the_trim(oracle: O
     assert by_spec(oracle.proxy.bootstrap, oracle.topic) == oracle.specs
 
 
-def test_every_border_of_segments_is_a_start(oracle: Oracle) -> None:
-    """The first and the last offset of each, and one either side."""
-    rows = [row[1] for row in oracle.whole["librdkafka", Isolation.READ_UNCOMMITTED] if row[0] == 0]
-    reader = oracle.proxy.reader
-    bases = [each.offsets.start for each in reader.view(oracle.topic, 0).readable]
-    assert len(bases) > 3
-    config = {"bootstrap.servers": oracle.proxy.bootstrap}
-    with closing(PlainConsumer(config, Isolation.READ_UNCOMMITTED, SystemClock())) as consumer:
+def batches_of(oracle: Oracle) -> list[int]:
+    """Base offsets in the remote tier of partition 0."""
+    bases, at = list[int](), 0
+    while at < oracle.starts[0]:
+        fetch = partial(oracle.proxy.reader.fetch, oracle.topic, 0, at, max_bytes=1 << 20)
+        piece = fetch(isolation=Isolation.READ_UNCOMMITTED, tier=Tier.REMOTE)
+        bases += [each.base_offset for each in iter_batches(piece.data, source="piece")]
+        at = piece.next_offset
+    return bases
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_from_every_border_is_read_what_was_there_before_the_trim(oracle: Oracle, level: Isolation) -> None:
+    """The first and the last offset of each segment and batch, and one either side."""
+    rows = [row for row in oracle.whole["librdkafka", level] if row[0] == 0]
+    segments = [each.offsets.start for each in oracle.proxy.reader.view(oracle.topic, 0).readable]
+    bases = {*segments, *batches_of(oracle)}
+    assert len(bases) > 100 > len(segments) > 3
+    with closing(PlainConsumer({"bootstrap.servers": oracle.proxy.bootstrap}, level, SystemClock())) as consumer:
         for start in sorted({max(0, base + beside) for base in bases for beside in (-2, -1, 0, 1)}):
-            found = next(iter(consumer.records(oracle.topic, 0, Offset(start), Offset(start + 60))))
-            assert found[0].offset == next(offset for offset in rows if offset >= start), start
+            following = [row for row in rows if row[1] >= start][:5]
+            read = consumer.records(oracle.topic, 0, Offset(start), Offset(following[-1][1] + 1))
+            assert [(0, *each) for batch in read for each in batch] == following, start
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])

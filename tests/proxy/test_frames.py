@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
 import pytest
 from kafka.protocol.admin import DescribeClusterResponse
+from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.consumer import (
     FetchRequest,
     FetchResponse,
@@ -279,6 +280,30 @@ def test_every_address_in_an_answer_becomes_a_listeners_and_nothing_else_changes
         if number not in kept:
             each.host, each.port = listeners[number]
     assert addresses.rewritten(data, found, listeners, flexible=flexible) == encoded(made, version)
+
+
+def names_of(fields: Iterable[Any], version: int) -> set[str]:
+    """Of fields and theirs."""
+    found: set[str] = set()
+    for each in fields:
+        if each._versions[0] <= version <= each._versions[1]:
+            inner = getattr(each, "fields", None) or getattr(getattr(each, "array_of", None), "fields", None) or {}
+            found |= {each.name, *names_of(inner.values(), version)}
+    return found
+
+
+def test_no_other_answer_has_a_place_for_an_address() -> None:
+    """In the versions that are offered. kafka-python has no messages of tokens, of KIP-848's and of Streams' groups."""
+    known = {each.API_KEY: each for each in ApiMessage.__subclasses__() if each.__name__.endswith("Response")}
+    assert len(APIS.keys() - known.keys()) == 10
+    naming = {
+        key
+        for key, api in APIS.items()
+        if key in known
+        for version in versions(known[key], api.oldest, api.newest)
+        if {"host", "port"} <= names_of(known[key]._struct.fields.values(), version)
+    }
+    assert naming == {key for key, _, _ in NAMING}
 
 
 def read_brokers(body: bytes, version: int) -> bytes:

@@ -7,6 +7,7 @@ import socket
 import struct
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from tierstate.proxy.budget import FREE
 from tierstate.proxy.cold_reads import ColdRead, wait_for_one
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.state.errors import CorruptData, OffsetOutOfRange, StorageUnavailable, UnknownTopic
+from tierstate.state.routing import Isolation, Tier
 
 pytestmark = pytest.mark.kafka
 RECORDS = 400
@@ -38,9 +40,9 @@ def topic(cluster: TieredCluster) -> str:
 Place = tuple[str, int]
 
 
-def fetch_of(*places: tuple[str, int, int], max_wait_ms: int, max_bytes: int = 1 << 20) -> bytes:
+def fetch_of(*places: tuple[str, int, int], max_wait_ms: int, max_bytes: int = 1 << 20, of_all: int = 1 << 26) -> bytes:
     """A Fetch of version 4 (FetchRequest.json): topic, partition and offset of each."""
-    body = struct.pack(">hhih", 1, 4, 1, -1) + struct.pack(">iiiib", -1, max_wait_ms, 1, 1 << 26, 0)
+    body = struct.pack(">hhih", 1, 4, 1, -1) + struct.pack(">iiiib", -1, max_wait_ms, 1, of_all, 0)
     body += struct.pack(">i", len(places))
     for topic, partition, offset in places:
         name = topic.encode()
@@ -341,6 +343,33 @@ def test_the_limit_of_a_partition_is_what_is_read_at_a_time(cluster: TieredClust
         until(lambda: whole(found, 1), lambda: received(consumer, found))
         assert {size for _, _, size in proxy.reader.fetches} == {5_000}
         assert len(proxy.reader.fetches) > 3
+
+
+def test_an_answer_has_one_whole_batch_then_as_many_as_its_limit_allows_and_the_others_are_empty(
+    cluster: TieredCluster, topic: str
+) -> None:
+    """Each partition may have one byte: that is a batch."""
+    places = [(topic, partition, 0) for partition in range(3)]
+    with running(cluster) as proxy:
+        level = Isolation.READ_UNCOMMITTED
+        read = partial(proxy.reader.fetch, max_bytes=1, isolation=level, tier=Tier.AUTO)
+        sizes = [len(read(*place).data) for place in places]
+
+        def given(of_all: int) -> list[int]:
+            """Bytes of each partition, of an answer that had all of them at hand."""
+            with asking(proxy) as client:
+                client.sendall(fetch_of(*places, max_wait_ms=0, max_bytes=1))
+                assert set(records_of(client).values()) == {0}
+                until(lambda: proxy.server.budget.used == sum(sizes), lambda: None)
+                client.sendall(fetch_of(*places, max_wait_ms=100, max_bytes=1, of_all=of_all))
+                found = list(records_of(client).values())
+            until(lambda: proxy.server.counts.connections == 0, lambda: None)
+            return found
+
+        assert given(1) == [sizes[0], 0, 0]
+        assert given(sum(sizes[:2]) - 1) == [sizes[0], 0, 0]
+        assert given(sum(sizes[:2])) == [*sizes[:2], 0]
+        assert given(sum(sizes)) == sizes
 
 
 def test_what_was_read_ahead_for_a_client_that_left_is_given_back(cluster: TieredCluster, topic: str) -> None:

@@ -90,6 +90,15 @@ def test_of_two_tiers_the_brokers_own_names_stay_and_the_others_are_of_both(both
     assert both.offsets(both.direct, topic) == whole | trimmed
 
 
+def test_an_offset_of_the_remote_tier_is_said_with_its_epoch_as_the_broker_said_it(both: Both) -> None:
+    topic = both.cluster.topic("with-epochs", RECORDS)
+    times = [TimestampMs(NAMES[name]) for name in ("earliest", "max timestamp", "a time")]
+    before = [both.direct.list_offset(BROKER, topic, 0, each) for each in times]
+    both.cluster.copy_and_trim(topic)
+    assert [both.through.list_offset(BROKER, topic, 0, each) for each in times] == before
+    assert {each.leader_epoch for each in before} == {0}
+
+
 def test_an_epoch_that_ended_below_the_local_tier_ends_where_it_did(both: Both) -> None:
     topic = both.cluster.topic("epochs", RECORDS)
     before = both.direct.end_of_epoch(BROKER, topic, 0, LeaderEpoch(0))

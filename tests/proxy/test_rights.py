@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import (
     AclOperation,
     AclPermissionType,
@@ -18,10 +19,11 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from tests.broker.guarded import PASSWORDS, binding, denied, set_password
+from tests.broker.guarded import PASSWORDS, allow, binding, bytes_a_second, denied, set_password
 from tests.scenarios.bound_topics import copy_bound_topics
 from tests.scenarios.house import House, eventually
 from tierstate.broker.answers import RawFetch
+from tierstate.broker.callers import Callers
 from tierstate.broker.fetch_spec import FetchSpec
 from tierstate.broker.raw import RawClient
 from tierstate.log.batch import iter_batches
@@ -50,9 +52,13 @@ BINDINGS: dict[str, tuple[list[tuple[AclOperation, AclPermissionType]], bool]] =
 
 @dataclass
 class Proxied:
+    """``untiered``: topics beside each of the house's, bound in the same ways."""
+
     house: House
     bootstrap: str
     authority: Path
+    log: Path
+    untiered: list[str]
 
     def topic(self, name: str) -> str:
         return f"{self.house.name}-{name}"
@@ -69,6 +75,17 @@ class Proxied:
         }
         return RawClient(kafka, SystemClock())
 
+    @contextmanager
+    def logged(self, user: str, topic: str) -> Iterator[None]:
+        """The access log gets lines of this user and topic, and no others."""
+        before = len(self._lines())
+        yield
+        found = eventually(lambda: self._lines()[before:])
+        assert {(line["user"], line["topic"]) for line in found} == {(user, self.topic(topic))}
+
+    def _lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.log.read_text().splitlines()]
+
 
 @pytest.fixture(scope="module")
 def proxied(tls_kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxied]:
@@ -79,11 +96,32 @@ def proxied(tls_kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -
     try:
         house.run("init")
         copy_bound_topics(house, {name: bound for name, (bound, _) in BINDINGS.items()})
-        tls = (f"proxy.tls.certificate={identity}", f"proxy.tls.key={identity}")
-        _, bootstrap = house.as_user("reader", PASSWORDS["reader"]).proxy("--set", tls[0], "--set", tls[1])
-        yield Proxied(house, bootstrap, authority)
+        untiered = cut_topics(tls_kafka)
+        log = house.folder / "access.log"
+        sets = (f"proxy.tls.certificate={identity}", f"proxy.tls.key={identity}", f"proxy.access_log={log}")
+        flags = [flag for each in sets for flag in ("--set", each)]
+        _, bootstrap = house.as_user("reader", PASSWORDS["reader"]).proxy(*flags)
+        yield Proxied(house, bootstrap, authority, log, untiered)
     finally:
         house.close()
+
+
+def cut_topics(kafka: KafkaSandbox) -> list[str]:
+    """Nobody tiers them, and their first records are deleted. ``reader`` may see that they are there."""
+    admin, producer = AdminClient(kafka.client_config), Producer(kafka.client_config)
+    names = {f"nobodys-{name}": bound for name, (bound, _) in BINDINGS.items()}
+    for future in admin.create_topics([NewTopic(each, 1, 1) for each in names]).values():
+        future.result(30)
+    allow(kafka, [binding("guest", TOPIC, each, *how) for each, bound in names.items() for how in bound])
+    allow(kafka, [binding("reader", TOPIC, each, DESCRIBE) for each in names])
+    for each in names:
+        for _ in range(10):
+            producer.produce(each, b"x", partition=0)
+        assert producer.flush(30) == 0
+    places = [TopicPartition(each, 0, 5) for each in names]
+    for future in admin.delete_records(places).values():
+        future.result(30)
+    return list(names)
 
 
 def fetched(client: RawClient, topic: str, offset: int = 0) -> RawFetch:
@@ -138,11 +176,57 @@ def guest(tls_kafka: KafkaSandbox) -> dict[str, str]:
     return tls_kafka.client_config | {"sasl.username": "guest", "sasl.password": PASSWORDS["guest"]}
 
 
-def test_a_topic_that_is_not_tiered_is_the_brokers_alone(proxied: Proxied, tls_kafka: KafkaSandbox) -> None:
-    admin = AdminClient(tls_kafka.client_config)
-    admin.create_topics([NewTopic("nobodys", 1, 1)])["nobodys"].result(30)
-    with closing(proxied.client("guest")) as client:
-        assert fetched(client, "nobodys").code == FORBIDDEN
+@pytest.mark.parametrize("user", ["guest", "operator", "reader", "admin"])
+def test_of_every_topic_each_principal_gets_no_more_than_the_broker_itself_would_let_it_have(
+    proxied: Proxied, tls_kafka: KafkaSandbox, user: str
+) -> None:
+    """Tiered or not: at an offset that no broker has."""
+    tiered = [proxied.topic(name) for name in BINDINGS]
+    own = tls_kafka.client_config | {"sasl.username": user, "sasl.password": PASSWORDS[user]}
+    with closing(proxied.client(user)) as through, closing(RawClient(own, SystemClock())) as direct:
+        for topic in [*tiered, *proxied.untiered]:
+            said, given = fetched(direct, topic), fetched(through, topic)
+            assert said.code in (FORBIDDEN, OUT_OF_RANGE)
+            if said.code == OUT_OF_RANGE and topic in tiered:
+                assert (given.code, first_offset(given)) == (0, 0), topic
+            else:
+                assert (given.code, given.batches) == (said.code, b""), topic
+
+
+def test_the_access_log_has_the_name_of_a_client_that_logged_in_by_password(proxied: Proxied) -> None:
+    with proxied.logged("guest", "may-read"), closing(proxied.client("guest")) as client:
+        fetched(client, proxied.topic("may-read"))
+
+
+def test_a_delegation_token_is_made_and_logs_in_through_it(proxied: Proxied, tls_kafka: KafkaSandbox) -> None:
+    topics = [proxied.topic(name) for name in BINDINGS]
+    kafka = {**tls_kafka.client_config, "bootstrap.servers": proxied.bootstrap}
+    rights = Callers(kafka, SystemClock()).rights_of("guest", topics)
+    assert [each.read for each in rights.values()] == [may_read for _, may_read in BINDINGS.values()]
+
+
+def test_a_quota_of_the_clients_own_user_slows_it_down_through_the_proxy(
+    proxied: Proxied, tls_kafka: KafkaSandbox
+) -> None:
+    throttled: list[Any] = []
+    config = {
+        "bootstrap.servers": proxied.bootstrap,
+        "security.protocol": "sasl_ssl",
+        "ssl.ca.location": str(proxied.authority),
+        "sasl.mechanisms": "PLAIN",
+        "sasl.username": "guest",
+        "sasl.password": PASSWORDS["guest"],
+    }
+    producer = Producer({**config, "throttle_cb": throttled.append})
+
+    def slowed() -> bool:
+        producer.produce("nobodys-may-write", bytes(2_000), partition=0)
+        producer.flush(10)
+        return bool(throttled)
+
+    assert not any(slowed() for _ in range(5))
+    with bytes_a_second(tls_kafka, "guest", 1_000):
+        eventually(slowed)
 
 
 def test_a_wrong_password_gets_in_nowhere(proxied: Proxied) -> None:
@@ -157,9 +241,9 @@ def test_nobody_is_let_in_as_the_proxy_itself(proxied: Proxied) -> None:
         client.metadata()
 
 
-def test_scram_passes(proxied: Proxied, tls_kafka: KafkaSandbox) -> None:
+def test_scram_passes_and_the_access_log_has_its_name(proxied: Proxied, tls_kafka: KafkaSandbox) -> None:
     set_password(tls_kafka, "guest", b"scrambled")
-    with closing(proxied.client("guest", "scrambled", "SCRAM-SHA-256")) as client:
+    with proxied.logged("guest", "may-read"), closing(proxied.client("guest", "scrambled", "SCRAM-SHA-256")) as client:
         assert first_offset(fetched(client, proxied.topic("may-read"))) == 0
 
 
@@ -176,7 +260,8 @@ def test_a_bearer_token_passes_and_its_subject_is_who_reads(proxied: Proxied, to
         "group.id": "bearer",
         "auto.offset.reset": "error",
     }
-    with closing(Consumer(config)) as consumer:
+    logged = proxied.logged("guest", topic) if may_read else nullcontext()
+    with logged, closing(Consumer(config)) as consumer:
         consumer.assign([TopicPartition(proxied.topic(topic), 0, 0)])
         groups = KafkaError.GROUP_AUTHORIZATION_FAILED  # it may have none
 

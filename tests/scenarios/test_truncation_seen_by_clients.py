@@ -5,44 +5,22 @@ The twin is a topic that was never tiered, on the same brokers, with the same re
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import pytest
 
 from tests.leader.real import eventually
-from tests.proxy.java_programs import java_program
+from tests.proxy.java_programs import Readers
 from tests.scenarios.story import Effect, Story, observes
 from tests.scenarios.test_unclean_elections import PER_SEGMENT, ROLLED_BY_SIZE, lost, produces
-from tierstate.sandbox.artifacts import kafka_libs
+from tierstate.broker.answers import RawOffset
+from tierstate.broker.raw import EARLIEST, RawClient
+from tierstate.runtime.clock import SystemClock
+from tierstate.state.ids import BrokerId
+from tierstate.state.offsets import TimestampMs
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
-
-
-class Readers:
-    """Java consumers at several places of one topic."""
-
-    def __init__(self, bootstrap: str, topic: str, offsets: list[int]) -> None:
-        command = [*java_program("Reader", kafka_libs()), bootstrap, topic, *map(str, offsets)]
-        self._count = len(offsets)
-        self._java = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        )
-
-    def begin(self, records: int) -> None:
-        assert self._java.stdin is not None
-        self._java.stdin.write(f"{records}\n")
-        self._java.stdin.flush()
-
-    def said(self) -> list[str]:
-        """Of each consumer, in the order of its offsets."""
-        assert self._java.stdout is not None
-        return [self._java.stdout.readline().strip() for _ in range(self._count)]
-
-    def close(self) -> None:
-        self._java.kill()
-        self._java.communicate()
 
 
 @contextmanager
@@ -76,6 +54,12 @@ def records(story: Story, first: int, end: int) -> str:
     return " ".join(f"{offset}:{written[offset].value.decode()}" for offset in range(first, end))
 
 
+def said_of_times(bootstrap: str, topic: str, times: list[TimestampMs], leader: int) -> list[RawOffset]:
+    """The first offset of each time, and its epoch."""
+    with closing(RawClient({"bootstrap.servers": bootstrap}, SystemClock())) as client:
+        return [client.list_offset(BrokerId(leader), topic, 0, each) for each in times]
+
+
 @observes(Effect.COPIED, Effect.TRIMMED, Effect.LEADER_MOVED)
 def test_clean_elections_while_it_reads_the_remote_tier_are_nothing_to_it(story_three: Story) -> None:
     given, when, then = story_three
@@ -91,6 +75,10 @@ def test_clean_elections_while_it_reads_the_remote_tier_are_nothing_to_it(story_
         produces(story_three, 8)
         when.agent(leader).works()
     then.local("orders").starts_at(24)
+    times = [EARLIEST, *(TimestampMs(written.timestamp) for written in story_three.topic("orders").written[0].values())]
+    through = said_of_times(story_three.eyes.proxied["bootstrap.servers"], name, times, 3)
+    assert through == said_of_times(story_three.sandbox.bootstrap, f"twin-{name}", times, 3)
+    assert len({each.leader_epoch for each in through if each.offset < 24}) == 3
     with beside_its_twin(story_three, [0, 7, 10]) as both:
         assert read(both, 4) == [records(story_three, at, at + 4) for at in (0, 7, 10)]
         for each in (name, f"twin-{name}"):

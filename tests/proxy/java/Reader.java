@@ -8,6 +8,7 @@ import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.LogTruncationException;
 import org.apache.kafka.clients.consumer.OffsetOutOfRangeException;
+import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
@@ -15,7 +16,7 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
  * Consumers of partition 0 that read when they are told to: BOOTSTRAP TOPIC OFFSET...
  *
  * A line of the input is how many records each of them reads now; a line for each is the answer: what it read, and where
- * it was told that the log is not the one it had read.
+ * it was told that the log is not the one it had read, or that it is damaged.
  */
 public final class Reader {
     public static void main(String[] given) throws Exception {
@@ -60,6 +61,8 @@ public final class Reader {
             consumer.seek(place, error.divergentOffsets().get(place).offset());
         } catch (OffsetOutOfRangeException error) {
             said.append("out of range at ").append(error.offsetOutOfRangePartitions().get(place));
+        } catch (KafkaException error) {
+            said.append(error.getMessage().contains("corrupt") ? "damage" : error.toString());
         }
         return said.toString().strip();
     }

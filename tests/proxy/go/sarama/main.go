@@ -2,6 +2,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"time"
 
@@ -33,7 +34,9 @@ func read(reading sarama.PartitionConsumer) {
 	for {
 		select {
 		case err := <-reading.Errors():
-			clients.Check(err)
+			if !errors.Is(err, sarama.ErrKafkaStorageError) { // it tells of it, and asks again
+				clients.Check(err)
+			}
 		case each := <-reading.Messages():
 			var headers []clients.Header
 			for _, header := range each.Headers {

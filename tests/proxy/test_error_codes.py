@@ -1,0 +1,175 @@
+"""What clients of each family do with the error codes of a remote read: by them an application goes on, or ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError
+from kafka import KafkaConsumer
+from kafka import TopicPartition as Place
+from kafka.errors import CorruptRecordError, OffsetOutOfRangeError
+
+from tests.consumer.tiered_cluster import TieredCluster, until
+from tests.proxy.java_programs import Readers
+from tests.proxy.other_clients import by_go
+from tests.proxy.running import RunningProxy, running
+from tierstate.proxy.codes import CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR, OFFSET_OUT_OF_RANGE, code_of
+from tierstate.sandbox.kafka import KafkaSandbox
+from tierstate.state import errors
+from tierstate.state.errors import CorruptData, OffsetOutOfRange, StorageUnavailable, TierstateError
+from tierstate.state.routing import Isolation
+
+RECORDS = 300
+OTHERS = {
+    "OffsetOutOfRange": OFFSET_OUT_OF_RANGE,
+    **dict.fromkeys(("CorruptData", "HistoryBroken", "ObjectNotFound", "LogGap"), CORRUPT_MESSAGE),
+    **dict.fromkeys(("IllegalTransition", "TierStateLost"), CORRUPT_MESSAGE),
+}
+
+
+def everything_below(kind: type[TierstateError]) -> list[type[TierstateError]]:
+    return [found for below in kind.__subclasses__() for found in (below, *everything_below(below))]
+
+
+def test_every_error_is_asked_again_but_those_that_a_person_must_see_and_the_end_of_the_log() -> None:
+    ours = [kind for kind in everything_below(TierstateError) if kind.__module__ == errors.__name__]
+    assert {each.__name__: code_of(each.__new__(each)) for each in ours} == {
+        each.__name__: OTHERS.get(each.__name__, KAFKA_STORAGE_ERROR) for each in ours
+    }
+    assert code_of(RuntimeError("a bug")) == KAFKA_STORAGE_ERROR
+
+
+@pytest.fixture(scope="module")
+def cluster(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> TieredCluster:
+    return TieredCluster(kafka, tmp_path_factory.mktemp("error-codes"), "_tier-state-error-codes")
+
+
+@pytest.fixture(scope="module")
+def topic(cluster: TieredCluster) -> str:
+    return cluster.tiered("orders", RECORDS)[0]
+
+
+Reads = Callable[[], str]
+"""A few records from where it stands: "0, 1, 2", or what the application was told, in its place."""
+COUNT = 5
+
+
+@contextmanager
+def librdkafka(proxy: RunningProxy, topic: str) -> Iterator[Reads]:
+    told = {KafkaError._AUTO_OFFSET_RESET: "out of range", KafkaError._BAD_MSG: "damage", 2: "damage"}
+    with proxy.consumer((topic, 0, 0)) as consumer:
+
+        def read() -> str:
+            found: list[Any] = []
+            until(lambda: len(found) == COUNT or said(found), lambda: found.extend(consumer.consume(1, 0.2)))
+            return said(found) or ", ".join(str(each.offset()) for each in found)
+
+        def said(found: list[Any]) -> str:
+            return next((told[each.error().code()] for each in found if each.error() is not None), "")
+
+        yield read
+
+
+@contextmanager
+def java(proxy: RunningProxy, topic: str) -> Iterator[Reads]:
+    def read() -> str:
+        readers.begin(COUNT)
+        (said,) = readers.said()
+        for text in ("out of range", "damage"):
+            if text in said:
+                return text
+        return ", ".join(each.split(":")[0] for each in said.split() if ":" in each) or said
+
+    with closing(Readers(proxy.bootstrap, topic, [0])) as readers:
+        yield read
+
+
+@contextmanager
+def kafka_python(proxy: RunningProxy, topic: str) -> Iterator[Reads]:
+    place = Place(topic, 0)
+    config: dict[str, Any] = {"auto_offset_reset": "none", "enable_auto_commit": False}
+    with closing(KafkaConsumer(bootstrap_servers=proxy.bootstrap, **config)) as consumer:
+        consumer.assign([place])
+        consumer.seek(place, 0)
+
+        def read() -> str:
+            found: list[int] = []
+
+            def step() -> None:
+                found.extend(each.offset for each in consumer.poll(200, max_records=1).get(place, []))
+
+            try:
+                until(lambda: len(found) == COUNT, step)
+            except OffsetOutOfRangeError:
+                return "out of range"
+            except CorruptRecordError:
+                return "damage"
+            return ", ".join(map(str, found))
+
+        yield read
+
+
+FAMILIES = [librdkafka, java, kafka_python]
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_store_that_is_away_is_waited_for_and_the_application_hears_nothing(
+    cluster: TieredCluster, topic: str, family: Any
+) -> None:
+    with running(cluster) as proxy, family(proxy, topic) as read:
+
+        def away(topic: str, partition: int, offset: int) -> None:
+            if proxy.server.counts.errors[KAFKA_STORAGE_ERROR] < 3:
+                raise StorageUnavailable("the store does not answer")
+
+        proxy.reader.before = away
+        assert read() == "0, 1, 2, 3, 4"
+        assert proxy.server.counts.errors[KAFKA_STORAGE_ERROR] >= 3
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("family", FAMILIES)
+def test_damage_is_told_to_the_application_and_when_it_is_mended_it_reads_on_from_there(
+    cluster: TieredCluster, topic: str, family: Any
+) -> None:
+    with running(cluster) as proxy, family(proxy, topic) as read:
+
+        def damaged(topic: str, partition: int, offset: int) -> None:
+            raise CorruptData("the object is not what it must be", offset=offset)
+
+        proxy.reader.before = damaged
+        assert read() == "damage"
+        proxy.reader.let_go()
+        until(lambda: read() == "0, 1, 2, 3, 4", lambda: None)
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_the_logical_log_has_no_more_is_out_of_range(cluster: TieredCluster, topic: str, family: Any) -> None:
+    with running(cluster) as proxy, family(proxy, topic) as read:
+
+        def expired(topic: str, partition: int, offset: int) -> None:
+            raise OffsetOutOfRange("expired", valid_start=100, valid_end=RECORDS)
+
+        proxy.reader.before = expired
+        assert read() == "out of range"
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+@pytest.mark.parametrize("client", ["franz", "sarama"])
+def test_gos_clients_wait_too(cluster: TieredCluster, topic: str, client: str) -> None:
+    level = Isolation.READ_UNCOMMITTED
+    with running(cluster) as proxy:
+
+        def away(topic: str, partition: int, offset: int) -> None:
+            if proxy.server.counts.errors[KAFKA_STORAGE_ERROR] < 2:
+                raise StorageUnavailable("the store does not answer")
+
+        proxy.reader.before = away
+        assert [row[1] for row in by_go(client, proxy.bootstrap, topic, level)] == list(range(RECORDS))
+        assert proxy.server.counts.errors[KAFKA_STORAGE_ERROR] >= 2
