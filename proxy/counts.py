@@ -19,6 +19,7 @@ class Counts:
     malformed: int = 0
     passed_bytes: int = 0
     filled_bytes: int = 0
+    passed: int = 0
     filled: int = 0
     not_yet: int = 0
     errors: Counter[int] = field(default_factory=lambda: Counter(dict.fromkeys(CODES, 0)))

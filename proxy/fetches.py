@@ -157,6 +157,9 @@ class Fetches:
 
     def _passed(self, entry: AnsweredPartition, request: FetchRequest, size: int) -> None:
         self._house.counts.passed_bytes += size
+        if not size:
+            return
+        self._house.counts.passed += 1
         place: Place = (entry.topic, entry.partition)
-        if size and (wanted := request.wanted.get(place)) is not None:
+        if (wanted := request.wanted.get(place)) is not None:
             self._reads.saw(place, "local", wanted.offset, size)

@@ -37,6 +37,7 @@ def feed_proxy_metrics(metrics: Metrics, server: ProxyServer) -> None:
     """What it counts, for Prometheus."""
     counts, budget = server.counts, server.budget
     metrics.tally("tierstate_proxy_passed_bytes_total", lambda: [((), counts.passed_bytes)])
+    metrics.tally("tierstate_proxy_passed_partitions_total", lambda: [((), counts.passed)])
     metrics.tally("tierstate_proxy_filled_bytes_total", lambda: [((), counts.filled_bytes)])
     metrics.tally("tierstate_proxy_filled_partitions_total", lambda: [((), counts.filled)])
     metrics.tally("tierstate_proxy_not_yet_total", lambda: [((), counts.not_yet)])

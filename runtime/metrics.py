@@ -99,6 +99,7 @@ TALLIES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     ),
     "tierstate_proxy_passed_bytes_total": ("Bytes of records that passed from brokers to clients.", ()),
     "tierstate_proxy_filled_bytes_total": ("Bytes of records of the remote tier put into brokers' answers.", ()),
+    "tierstate_proxy_passed_partitions_total": ("Partitions of answers whose records passed to clients.", ()),
     "tierstate_proxy_filled_partitions_total": ("Partitions of answers that got records of the remote tier.", ()),
     "tierstate_proxy_not_yet_total": ("Times that remote records were not at hand: the client asked again.", ()),
     "tierstate_proxy_errors_total": ("Errors told to clients of what the broker has no more.", ("code",)),

@@ -106,6 +106,7 @@ def test_it_is_ready_and_counts_what_it_filled(topic: str, house: House, proxy: 
     values = dict(line.rsplit(" ", 1) for line in page.splitlines() if not line.startswith("#"))
     assert float(values["tierstate_proxy_filled_bytes_total"]) > float(values["tierstate_proxy_passed_bytes_total"]) > 0
     assert float(values["tierstate_proxy_filled_partitions_total"]) > 0
+    assert float(values["tierstate_proxy_passed_partitions_total"]) > 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
