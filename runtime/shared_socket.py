@@ -26,8 +26,8 @@ from typing import Any
 
 A_TURN = 2
 """Connections, however short it is."""
-ONE_MORE_S = 0.0005
-"""Of the turn before, for each: to begin it takes a fifth of that."""
+ONE_MORE_S = 0.002
+"""Of the turn before, for each: to begin it takes a tenth of that or more."""
 LEAVES_S = 0.005
 SETTLES_S = 0.05
 """A connection that was taken counts so long at least: one whose TLS handshake goes on is not yet open."""
