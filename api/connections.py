@@ -7,7 +7,7 @@
     wrong calls        one behind the other, more than `FEW_WRONG`: each waits longer than the one before
     body of an answer  the client takes `PROGRESS_BYTES` in each `write_timeout`, or all there is
     an answer that cannot be finished is reset: no client may take a part for the whole
-    in one turn        of the loop, few connections end by a time-out, and few begin: `A_TURN`
+    in one turn        of the loop, one connection ends by a time-out; about as many begin: `A_TURN`
 
 Memory of a connection: what h11 keeps of a head (64 KiB), and `WRITE_HIGH` with the chunk in hand that the client has
 not taken (`outgoing.py`).

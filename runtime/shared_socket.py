@@ -2,8 +2,8 @@
 
 Who is one too many costs an accept and a close: nothing is built for it.
 
-A turn of the loop takes few of many that connect at once, or whoever reads would wait for all of them. Where a turn is
-long with the answers it sends, it takes more: those that wait would wait for as many such turns.
+A short turn of the loop takes one of many that connect at once, or whoever reads would wait for all of them. Where a
+turn is long with the answers it sends, it takes more: those that wait would wait for as many such turns.
 
 Of several processes who has fewest connections takes the next one.
 
@@ -18,13 +18,14 @@ from __future__ import annotations
 
 import mmap
 import os
+import select
 import socket
 import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-A_TURN = 2
+A_TURN = 1
 """Connections, however short it is."""
 ONE_MORE_S = 0.002
 """Of the turn before, for each: to begin it takes a tenth of that or more."""
@@ -56,7 +57,7 @@ class AdmittingSocket(socket.socket):
             self._left = max(A_TURN, int((time.monotonic() - self._ended) / ONE_MORE_S))
             self._ended = None
         if not self._left:
-            self._ended = time.monotonic()
+            self._end_turn()
             raise BlockingIOError
         try:
             found, peer = self._next()
@@ -66,9 +67,16 @@ class AdmittingSocket(socket.socket):
         self._left -= 1
         if not self.admit(found, peer):
             found.close()
-            self._ended = time.monotonic()
+            self._end_turn()
             raise BlockingIOError
         return found, peer
+
+    def _end_turn(self) -> None:
+        """Where nobody waits, what comes until the next one is no long turn: nothing comes."""
+        waiting = select.poll()
+        waiting.register(self, select.POLLIN)
+        self._ended = time.monotonic() if waiting.poll(0) else None
+        self._left = A_TURN
 
     def _next(self) -> tuple[socket.socket, Any]:
         return super().accept()

@@ -24,6 +24,16 @@ from tierstate.runtime.shared_socket import (
 )
 
 
+def accepted(listening: AdmittingSocket, opened: ExitStack) -> int:
+    """Until it is refused, as a loop does in a turn."""
+    taken = 0
+    with suppress(BlockingIOError):
+        while True:
+            opened.enter_context(listening.accept()[0])
+            taken += 1
+    return taken
+
+
 class Two:
     """Who accept, and clients."""
 
@@ -43,11 +53,8 @@ class Two:
             self._opened.enter_context(socket.create_connection(self.listening.getsockname()))
 
     def takes(self, which: int) -> bool:
-        try:
-            self._opened.enter_context(self.both[which].accept()[0])
-        except BlockingIOError:
-            return False
-        return True
+        """In a turn of its own."""
+        return accepted(self.both[which], self._opened) == 1
 
 
 @pytest.fixture
@@ -79,7 +86,7 @@ def test_what_is_open_counts_however_long_ago_it_was_taken(two: Two) -> None:
 
 
 class Alone:
-    """Who accepts, as a loop does: until it is refused."""
+    """Who accepts, and clients."""
 
     def __init__(self, opened: ExitStack) -> None:
         self._opened = opened
@@ -94,12 +101,7 @@ class Alone:
             self._opened.enter_context(socket.create_connection(self._at))
 
     def turn(self) -> int:
-        taken = 0
-        with suppress(BlockingIOError):
-            while True:
-                self._opened.enter_context(self.socket.accept()[0])
-                taken += 1
-        return taken
+        return accepted(self.socket, self._opened)
 
 
 @pytest.fixture
