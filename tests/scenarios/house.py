@@ -164,7 +164,10 @@ class House:
                 stdout=stdout,
                 stderr=stderr,
                 preexec_fn=limits,
-                env={**environment(), "PYTHONFAULTHANDLER": "1"},  # its stacks, when `Running.stop` gives up
+                env={
+                    **environment("TIERSTATE_DEBUG"),
+                    "PYTHONFAULTHANDLER": "1",
+                },  # its stacks, when `Running.stop` gives up
             )
         running = Running(process, out, err)
         self._running.append(running)
@@ -254,9 +257,9 @@ class House:
         return [(each["partition"], each["records"], each["digest"]) for each in found]
 
 
-def environment() -> dict[str, str]:
-    """Without the settings of whoever runs the tests, as the tour has them exported."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("TIERSTATE_")}
+def environment(*kept: str) -> dict[str, str]:
+    """Without the settings of whoever runs the tests, as the tour has them exported, but for those that are ``kept``."""
+    return {name: value for name, value in os.environ.items() if name in kept or not name.startswith("TIERSTATE_")}
 
 
 def run(*arguments: str, seconds: float = 60.0) -> Done:
