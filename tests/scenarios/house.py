@@ -258,7 +258,7 @@ class House:
 
 
 def environment(*kept: str) -> dict[str, str]:
-    """Without the settings of whoever runs the tests, as the tour has them exported, but for those that are ``kept``."""
+    """Without the settings of whoever runs the tests, as the tour has them exported; ``kept``: but for these."""
     return {name: value for name, value in os.environ.items() if name in kept or not name.startswith("TIERSTATE_")}
 
 
