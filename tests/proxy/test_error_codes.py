@@ -115,18 +115,23 @@ def kafka_python(proxy: RunningProxy, topic: str) -> Iterator[Reads]:
 FAMILIES = [librdkafka, java, kafka_python]
 
 
+def store_is_away(proxy: RunningProxy, times: int) -> None:
+    """Until clients were told so as often."""
+
+    def away(topic: str, partition: int, offset: int) -> None:
+        if proxy.server.counts.errors[KAFKA_STORAGE_ERROR] < times:
+            raise StorageUnavailable("the store does not answer")
+
+    proxy.reader.before = away
+
+
 @pytest.mark.kafka
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_store_that_is_away_is_waited_for_and_the_application_hears_nothing(
     cluster: TieredCluster, topic: str, family: Any
 ) -> None:
     with running(cluster) as proxy, family(proxy, topic) as read:
-
-        def away(topic: str, partition: int, offset: int) -> None:
-            if proxy.server.counts.errors[KAFKA_STORAGE_ERROR] < 3:
-                raise StorageUnavailable("the store does not answer")
-
-        proxy.reader.before = away
+        store_is_away(proxy, times=3)
         assert read() == "0, 1, 2, 3, 4"
         assert proxy.server.counts.errors[KAFKA_STORAGE_ERROR] >= 3
 
@@ -165,11 +170,6 @@ def test_what_the_logical_log_has_no_more_is_out_of_range(cluster: TieredCluster
 def test_gos_clients_wait_too(cluster: TieredCluster, topic: str, client: str) -> None:
     level = Isolation.READ_UNCOMMITTED
     with running(cluster) as proxy:
-
-        def away(topic: str, partition: int, offset: int) -> None:
-            if proxy.server.counts.errors[KAFKA_STORAGE_ERROR] < 2:
-                raise StorageUnavailable("the store does not answer")
-
-        proxy.reader.before = away
+        store_is_away(proxy, times=2)
         assert [row[1] for row in by_go(client, proxy.bootstrap, topic, level)] == list(range(RECORDS))
         assert proxy.server.counts.errors[KAFKA_STORAGE_ERROR] >= 2
