@@ -53,6 +53,7 @@ class TopicList(BaseModel):
 class Lease(BaseModel):
     """A reader pins these offsets."""
 
+    id: str
     holder: str
     offsets: Offsets
     expires_at: int = Field(description="Milliseconds since the epoch.")

@@ -215,6 +215,7 @@ def _partition(
         kept=list(kept_in_words(view)),
         leases=[
             models.Lease(
+                id=lease.id,
                 holder=lease.holder,
                 offsets=models.Offsets(start=lease.offsets.start, end=lease.offsets.end),
                 expires_at=lease.expires_at,

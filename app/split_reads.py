@@ -6,10 +6,10 @@ An executor of Spark, a worker of an export: settings would cost them half their
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ..runtime.clock import Clock
 from ..runtime.listener import ignore
@@ -45,6 +45,14 @@ class SplitReads:
             yield from records(piece, split.topic, split.partition)
 
 
+class LogAccess(Protocol):
+    """Plain values that travel: `Access`, or `gateway_access.GatewayAccess`."""
+
+    def reads(self, splits: Iterable[PlannedSplit], clock: Clock) -> AbstractContextManager[SplitReads]:
+        """For as long as the block lasts. Raises InvalidRequest, AccessDenied, MissingExtra."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Access:
     """To the store, the key ring and the brokers, credentials included."""
@@ -58,7 +66,7 @@ class Access:
 
     @contextmanager
     def reads(self, splits: Iterable[PlannedSplit], clock: Clock) -> Iterator[SplitReads]:
-        """For as long as the block lasts. Raises InvalidRequest, AccessDenied, MissingExtra."""
+        """As `LogAccess.reads`."""
         keys = self.keys()
         with ExitStack() as opened:
             store = opened.enter_context(closing(self.open_store(clock)))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,7 @@ from ..state.offsets import Extent, Offset
 from ..state.routing import Isolation, Tier
 from .context import Context
 from .flags import acts, from_bucket, pass_context
+from .gateway_access import gateway_access
 from .positions import PositionType
 from .reading import isolation_option
 from .task_runs import by_processes, by_spark
@@ -24,7 +27,7 @@ from .typed_flags import TypedFlags, latest_schema, typed_options
 if TYPE_CHECKING:
     from ..lake.columns import Columns
     from ..lake.export import Export, Wanted
-    from ..lake.open import OpenExport
+    from ..lake.open import Into, OpenExport
 
 EXAMPLE = """\b
 Example: tierstate export orders --from @2026-01-01 --into s3://lake/kafka
@@ -96,39 +99,47 @@ def command(
 
     from ..lake.encodings import WRITER
     from ..lake.export import Wanted
-    from ..lake.open import open_export
+    from ..lake.open import Into
     from ..lake.plan import Shape
     from ..log.record_columns import record_schema
 
     level = Isolation(isolation)
     names = record_schema(columns=columns.split(",") if columns else None).names
     note = context.output.note
+    making = execute and not check and not give_up
+    with _opened(context, topic, Into(context.settings, into, run, context.output.progress, note, making)) as found:
+        if check:
+            _check(context, found.export, topic.topic)
+            return
+        if give_up:
+            _give_up(context, found.export, topic.topic)
+            return
+        ranges = _ranges(found, topic, start, end, level)
+        shape = Shape(_columns(context, found.export, typed, names, topic.topic), level, row_group_bytes, WRITER)
+        wanted = Wanted(topic.topic, found.topic_id, ranges, shape, file_bytes)
+        if execute:
+            _do(context, found.export, wanted)
+        else:
+            _quote(context, found.export, wanted, count)
+
+
+@contextmanager
+def _opened(context: Context, topic: TopicArgument, into: Into) -> Iterator[OpenExport]:
+    from ..lake.open import open_export, open_gateway_export
+
+    if context.gateway is not None:
+        with open_gateway_export(gateway_access(context), topic.topic, into) as found:
+            yield found
+        return
     needed = () if context.settings.view.source == "bucket" else ("kafka.bootstrap.servers", "store.url")
-    with context.reading(*needed) as connection:
-        making = execute and not check and not give_up
-        opened = open_export(connection, topic.topic, topic.partition, into, run, note, make=making)
-        with opened as found:
-            if check:
-                _check(context, found.export, topic.topic)
-                return
-            if give_up:
-                _give_up(context, found.export, topic.topic)
-                return
-            ranges = _ranges(found, topic, start, end, level)
-            shape = Shape(_columns(context, found.export, typed, names, topic.topic), level, row_group_bytes, WRITER)
-            wanted = Wanted(topic.topic, found.topic_id, ranges, shape, file_bytes)
-            if execute:
-                _do(context, found.export, wanted)
-            else:
-                _quote(context, found.export, wanted, count)
+    with context.reading(*needed) as connection, open_export(connection, topic.topic, topic.partition, into) as found:
+        yield found
 
 
 def _ranges(
     found: OpenExport, topic: TopicArgument, start: Position, end: Position, isolation: Isolation
 ) -> dict[int, Extent]:
-    from ..fetch.source import ReaderSource
-
-    source = ReaderSource(found.reader)
+    source = found.export.log.source
     numbers = source.partitions(topic.topic)
     if topic.partition is not None and topic.partition not in numbers:
         raise UnknownTopic("no such partition", topic=topic.topic, partition=topic.partition, partitions=len(numbers))

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..state.offsets import moment
+from ..runtime.clock import SystemClock
+from ..state.errors import InvalidRequest, UnknownTopic
+from ..state.offsets import OffsetRange, moment
 from .context import Context
 from .flags import acts, pass_context
+from .gateway_access import gateway_client
 from .topic_argument import TopicArgument, TopicType
 
 if TYPE_CHECKING:
@@ -35,9 +39,16 @@ def command(context: Context, topic: TopicArgument | None, end: str | None, exec
     A lease keeps the objects of segments that are being read. It delays the deletion of objects, never the log start.
     A topic that is gone is named by its topic id.
     """
+    if execute and end is None:
+        raise InvalidRequest("--execute ends a lease: name it by --end ID")
+    if context.gateway is not None:
+        if end is not None:
+            raise InvalidRequest("--end writes to the tier-state topic: it asks no gateway")
+        _show(context, _of_gateway(context, topic), ended=False)
+        return
+
     from ..app.orders import take_back
     from ..app.partitions import follow_facts
-    from ..state.errors import InvalidRequest
     from ..state.keys import key_of
 
     with context.connected() as connection:
@@ -51,37 +62,48 @@ def command(context: Context, topic: TopicArgument | None, end: str | None, exec
             for partition, lease in found if execute else ():
                 take_back(connection, follower, partition, (key_of(lease),))
             context.output.note("ended:" if execute else "nothing was done: --execute ends it")
-        elif execute:
-            raise InvalidRequest("--execute ends a lease: name it by --end ID")
-        _show(context, follower, found, connection.clock.now_ms(), end is not None and execute)
+        _show(context, [_said(follower, *each) for each in found], ended=execute)
 
 
 def _leases(follower: Follower, partitions: list[TopicIdPartition]) -> list[tuple[TopicIdPartition, ReaderLease]]:
     return [(each, lease) for each in partitions for lease in follower.partition(each).leases]
 
 
-def _show(
-    context: Context, follower: Follower, leases: list[tuple[TopicIdPartition, ReaderLease]], now: int, ended: bool
-) -> None:
+def _said(follower: Follower, partition: TopicIdPartition, lease: ReaderLease) -> dict[str, Any]:
+    return {
+        "topic": follower.partition(partition).topic or partition.topic_id,
+        "topic_id": partition.topic_id,
+        "partition": partition.partition,
+        "offsets": asdict(lease.offsets),
+        "holder": lease.holder,
+        "expires_at": lease.expires_at,
+        "id": lease.id,
+    }
+
+
+def _of_gateway(context: Context, topic: TopicArgument | None) -> list[dict[str, Any]]:
+    """As `_said`, of the topics that are there."""
+    with closing(gateway_client(context)) as client:
+        names = [topic.topic] if topic else client.topics()
+        described = [each for name in names for each in client.described(name)]
+    numbers = {each["partition"] for each in described}
+    if topic is not None and topic.partition is not None:
+        if topic.partition not in numbers:
+            raise UnknownTopic("no such partition", topic=topic.topic, partition=topic.partition)
+        described = [each for each in described if each["partition"] == topic.partition]
+    place = ("topic", "topic_id", "partition")
+    return [{name: each[name] for name in place} | lease for each in described for lease in each["leases"]]
+
+
+def _show(context: Context, leases: list[dict[str, Any]], *, ended: bool) -> None:
+    now = SystemClock().now_ms()
+    leases.sort(key=lambda each: (each["topic_id"], each["partition"], each["expires_at"]))
     rows, documents = [], []
-    for partition, lease in sorted(leases, key=lambda each: (each[0], each[1].expires_at)):
-        left = (lease.expires_at - now) / 1000
-        name = follower.partition(partition).topic or partition.topic_id
-        until = moment(lease.expires_at)
-        rows.append([name, partition.partition, lease.offsets, lease.holder, until, _span(left), lease.id])
-        documents.append(
-            {
-                "topic": name,
-                "topic_id": partition.topic_id,
-                "partition": partition.partition,
-                "offsets": asdict(lease.offsets),
-                "holder": lease.holder,
-                "expires_at": lease.expires_at,
-                "expires_in_s": round(left),
-                "id": lease.id,
-                "executed": ended,
-            }
-        )
+    for each in leases:
+        left = (each["expires_at"] - now) / 1000
+        offsets, until = OffsetRange(**each["offsets"]), moment(each["expires_at"])
+        rows.append([each["topic"], each["partition"], offsets, each["holder"], until, _span(left), each["id"]])
+        documents.append(each | {"expires_in_s": round(left), "executed": ended})
     columns = ("topic", "partition", "offsets", "holder", "expires_at", "expires_in", "id")
     context.output.table(columns, rows, documents)
 

@@ -33,6 +33,7 @@ from ..state.errors import (
     Unavailable,
     UnknownTopic,
 )
+from ..state.ids import TopicId
 from ..state.offsets import Extent, Offset, TimestampMs
 from ..state.routing import Isolation, Tier
 from .piece import LogicalBounds
@@ -115,6 +116,10 @@ class GatewayClient:
         """Each partition, as the gateway prints it. Raises UnknownTopic."""
         found: list[dict[str, Any]] = self.json(f"/v1/topics/{quote(topic)}")["partitions"]
         return found
+
+    def topic_id(self, topic: str) -> TopicId:
+        """Of the topic that has this name now. Raises UnknownTopic."""
+        return TopicId(self.json(f"/v1/topics/{quote(topic)}")["topic_id"])
 
     def agent(self, topic: str, partition: int) -> dict[str, Any]:
         """What its agent said to the gateway. Raises UnknownTopic, AccessDenied."""
@@ -263,21 +268,28 @@ class GatewayClient:
             raise CorruptData("the gateway's answer is not JSON", url=self.url + path) from error
 
     def call(
-        self, path: str, query: Mapping[str, Any], accept: str, wait_s: float = 0.0, body: bytes | None = None
+        self,
+        path: str,
+        query: Mapping[str, Any],
+        accept: str,
+        wait_s: float = 0.0,
+        body: bytes | None = None,
+        *,
+        method: str | None = None,
     ) -> urllib3.BaseHTTPResponse:
-        """A whole answer of status 200; ``body``: JSON, which is posted.
+        """A whole answer of status 200 or 204; ``body``: JSON, which is posted.
 
         Raises the error that the answer says, TimedOut, Unavailable.
         """
         headers = {"accept": accept} if body is None else {"accept": accept, "content-type": "application/json"}
         try:
-            answer = self.open(path, query, headers, wait_s, body)
+            answer = self.open(path, query, headers, wait_s, body, method=method)
         except urllib3.exceptions.TimeoutError as error:
             raise TimedOut("the gateway did not answer in time", url=self.url + path) from error
         except urllib3.exceptions.HTTPError as error:
             cause = error.reason if isinstance(error, urllib3.exceptions.MaxRetryError) else error
             raise Unavailable("the gateway does not answer", url=self.url, reason=cause) from error
-        if answer.status != 200:
+        if answer.status not in (200, 204):
             raise problem(answer.status, answer.data, self.url + path)
         return answer
 
@@ -289,12 +301,13 @@ class GatewayClient:
         wait_s: float = 0.0,
         body: bytes | None = None,
         *,
+        method: str | None = None,
         whole: bool = True,
     ) -> urllib3.BaseHTTPResponse:
         """Any answer; ``whole``: with its body read. Raises urllib3's errors."""
         text = urlencode({name: str(value) for name, value in query.items()})
         return self._pool.request(
-            "GET" if body is None else "POST",
+            method or ("GET" if body is None else "POST"),
             self.url + path + ("?" + text if text else ""),
             body=body,
             headers={**self._pool.headers, **headers},

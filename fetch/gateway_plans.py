@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import struct
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import quote, urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -14,7 +15,7 @@ import urllib3
 
 from ..broker.fetch_spec import FetchSpec
 from ..log.batch import iter_batches
-from ..state.errors import CorruptData, UnknownTopic
+from ..state.errors import AccessDenied, CorruptData, InvalidRequest, UnknownTopic
 from ..state.offsets import Offset
 from ..state.routing import Isolation, Tier
 from ..state.segment import AbortedRange, RemoteSegment
@@ -59,6 +60,31 @@ def asked_plan(
     )
     answer = client.call("/v1/plans", {}, NDJSON, body=body)
     return plan_from(answer.data, client.url)
+
+
+def leased_plan(
+    client: GatewayClient,
+    ranges: Extents,
+    isolation: Isolation,
+    tier: Tier,
+    lease_s: float,
+    tell: Callable[[str], None],
+) -> tuple[PlanHead, list[PlannedRange]]:
+    """As `asked_plan`; where nobody may take such a lease ``tell`` hears it, and there is none."""
+    try:
+        return asked_plan(client, ranges, isolation, tier, lease_s)
+    except (AccessDenied, InvalidRequest) as error:
+        if not lease_s:
+            raise
+        found = asked_plan(client, ranges, isolation, tier, 0.0)
+        tell(f"no lease keeps what is read, should it expire meanwhile: {error}")
+        return found
+
+
+def end_plan(client: GatewayClient, topic: str, plan: str) -> None:
+    """Gives its leases up, if it has any. Raises AccessDenied, Unavailable."""
+    with suppress(UnknownTopic):
+        client.call(f"/v1/plans/{quote(plan)}", {"topic": topic}, NDJSON, method="DELETE")
 
 
 class GatewayGrants:

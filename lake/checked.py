@@ -73,5 +73,5 @@ def _split(export: Export, plan: ExportPlan, tasks: list[ExportTask]) -> tuple[l
 
 def _starts(export: Export, plan: ExportPlan, partitions: set[int]) -> Iterator[tuple[int, int]]:
     for number in partitions:
-        start, _ = export.reader.extent(plan.topic, number, isolation=plan.shape.isolation, tier=Tier.AUTO)
+        start, _ = export.log.source.extent(plan.topic, number, plan.shape.isolation, Tier.AUTO)
         yield number, start

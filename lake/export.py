@@ -12,9 +12,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from ..app.connection import Advance, ShowProgress
-from ..fetch.plan import Groups, planned
+from ..fetch.plan import Groups
 from ..fetch.planned_split import PlannedPart, PlannedSplit
-from ..fetch.reader import LogReader
 from ..state.errors import (
     InvalidRequest,
     ObjectNotFound,
@@ -25,8 +24,8 @@ from ..state.errors import (
 )
 from ..state.ids import TopicId
 from ..state.offsets import Extent, Offset, OffsetRange
-from ..state.routing import Tier
 from .encodings import WRITER
+from .exported_log import ExportedLog
 from .jobs import Job, Run, TaskAccess, job_of
 from .kept import Keep
 from .ledger import Ledger, given_up
@@ -72,7 +71,7 @@ class Exported:
 class Export:
     """Of one topic into one place. ``keep``: leases. ``progress``: in offsets."""
 
-    reader: LogReader
+    log: ExportedLog
     ledger: Ledger
     access: TaskAccess
     run: Run
@@ -123,10 +122,9 @@ class Export:
         return done
 
     def _cut(self, wanted: Wanted, partition: int, extent: Extent) -> Iterator[ExportTask]:
-        key = wanted.topic, partition
-        for each in planned(self.reader, {key: extent}, isolation=wanted.shape.isolation):
-            for split, _ in each.cut(Groups(wanted.file_bytes, wanted.file_bytes)):
-                yield ExportTask(0, partition, split.start, split.end)
+        found = self.log.outlined(wanted.topic, partition, extent, wanted.shape.isolation)
+        for split, _ in found.cut(Groups(wanted.file_bytes, wanted.file_bytes)):
+            yield ExportTask(0, partition, split.start, split.end)
 
     def _finish(self, plan: ExportPlan, counted: Exported) -> None:
         done = self.ledger.done(plan)
@@ -163,12 +161,12 @@ class Export:
         return again
 
     def jobs(self, plan: ExportPlan, tasks: Iterable[ExportTask]) -> Iterator[Job]:
-        """Each task, routed as the log lies now. Raises as `fetch.plan.planned`."""
+        """Each task, routed as the log lies now. Raises as `ExportedLog`."""
         tasks = list(tasks)
         self.keep(spans(tasks))
         for run in _runs(tasks):
-            key, extent = (plan.topic, run[0].partition), Extent(run[0].start, run[-1].end)
-            [found] = planned(self.reader, {key: extent}, isolation=plan.shape.isolation, tier=Tier.PREFER_REMOTE)
+            extent = Extent(run[0].start, run[-1].end)
+            found = self.log.routed(plan.topic, run[0].partition, extent, plan.shape.isolation)
             if found.whole.topic_id != plan.topic_id:
                 raise InvalidRequest(
                     "the topic was made anew since this export was begun; export it into another place",

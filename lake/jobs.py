@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import unquote, urlsplit
 
-from ..app.split_reads import Access, SplitReads
+from ..app.split_reads import LogAccess, SplitReads
 from ..fetch.packed_splits import SplitWriter, unpacked
 from ..fetch.planned_split import PlannedSplit
 from ..leader.act import run
@@ -48,7 +48,7 @@ class Place:
 class TaskAccess:
     """To the log, to the place, and to a schema registry where there is one; credentials included."""
 
-    log: Access
+    log: LogAccess
     place: Place
     registry: RegistryAccess | None = None
 
@@ -91,7 +91,7 @@ def job_of(plan: ExportPlan, task: ExportTask, split: PlannedSplit, access: Task
 
 
 @contextmanager
-def records_of(packed: bytes, access: Access) -> Iterator[Iterator[pa.RecordBatch]]:
+def records_of(packed: bytes, access: LogAccess) -> Iterator[Iterator[pa.RecordBatch]]:
     """Of packed splits, one after another."""
     splits = unpacked(packed)
     with access.reads(splits, SystemClock()) as reads, closing(_decoded(splits, reads)) as batches:

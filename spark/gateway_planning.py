@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from contextlib import closing
 
+from ..app.gateway_access import GatewayAccess
 from ..fetch.gateway import GatewayClient
-from ..fetch.gateway_plans import asked_plan
+from ..fetch.gateway_plans import asked_plan, leased_plan
 from ..fetch.plan import PlannedRange, PlannedSplit
 from ..state.errors import AccessDenied, OffsetOutOfRange, SegmentExpired, Unavailable, UnknownTopic
 from ..state.offsets import Extent, Offset, TimestampMs
 from ..state.routing import Isolation, Tier
 from ..state.segment import RemoteSegment
-from .gateway_access import GatewayAccess
 from .options import Assigned, Choice, SourceOptions, Subscribed
 from .positions import TopicPartition
 from .ranges import resolve_ranges
@@ -30,7 +31,7 @@ def gateway_ranges(options: SourceOptions, access: GatewayAccess) -> list[Planne
 
     Raises InvalidRequest, UnknownTopic, OffsetOutOfRange, LogGap, AccessDenied, Unavailable.
     """
-    with access.client() as client:
+    with closing(access.client()) as client:
         reader = _Log(client)
         partitions = tuple(_chosen(options.choice, client))
         try:
@@ -42,7 +43,7 @@ def gateway_ranges(options: SourceOptions, access: GatewayAccess) -> list[Planne
 
 def gateway_splits(access: GatewayAccess, rest: PlannedSplit) -> list[PlannedSplit]:
     """The rest of a split as it is read now, for whoever has its plan already. Raises as `gateway_ranges`."""
-    with access.client() as client:
+    with closing(access.client()) as client:
         ranges = {(rest.topic, rest.partition): (rest.start, rest.end)}
         _, found = asked_plan(client, ranges, rest.isolation, Tier.PREFER_REMOTE, 0.0)
         return [each.whole for each in found]
@@ -51,7 +52,7 @@ def gateway_splits(access: GatewayAccess, rest: PlannedSplit) -> list[PlannedSpl
 def is_live(access: GatewayAccess, split: PlannedSplit, segment: RemoteSegment) -> bool | None:
     """Whether readers may still expect its objects. None: the gateway cannot be asked."""
     try:
-        with access.client() as client:
+        with closing(access.client()) as client:
             found = client.segments(split.topic, split.partition)
     except (UnknownTopic, SegmentExpired):
         return False
@@ -66,20 +67,9 @@ def _planned(options: SourceOptions, client: GatewayClient, ranges: dict[TopicPa
     found: list[PlannedRange] = []
     wanted = list(ranges.items())
     for at in range(0, len(wanted), RANGES):
-        found += _leased(options, client, dict(wanted[at : at + RANGES]))
+        some = dict(wanted[at : at + RANGES])
+        found += leased_plan(client, some, options.isolation, options.tier, options.lease, log.warning)[1]
     return found
-
-
-def _leased(options: SourceOptions, client: GatewayClient, ranges: dict[TopicPartition, Extent]) -> list[PlannedRange]:
-    """Where nobody may take a lease the log says so, as where the driver itself may not (`open.py`)."""
-    try:
-        return asked_plan(client, ranges, options.isolation, options.tier, options.lease)[1]
-    except AccessDenied as error:
-        if not options.lease:
-            raise
-        found = asked_plan(client, ranges, options.isolation, options.tier, 0.0)[1]
-        log.warning("no lease keeps what this query reads, should it expire meanwhile: %s", error)
-        return found
 
 
 def _chosen(choice: Choice, client: GatewayClient) -> Iterator[TopicPartition]:

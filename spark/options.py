@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from ..app.gateway_access import GatewayAccess
 from ..app.split_reads import Access, access_by
 from ..runtime.units import parse_duration, parse_size
 from ..state.errors import InvalidRequest
 from ..state.routing import Isolation, Tier
 from .columns import chosen_columns
-from .gateway_access import GatewayAccess
 from .kafka_properties import kafka_properties
 from .option_table import DEFAULTS, OURS, READ_BY, SETTINGS, with_defaults
 from .positions import Stated, TopicPartition, check_batch, check_stream, stated

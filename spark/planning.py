@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from ..app.gateway_access import GatewayAccess
 from ..fetch.plan import Groups, PlannedRange, PlannedSplit, plan, planned
 from ..fetch.reader import LogReader
 from ..runtime.clock import Clock
@@ -20,7 +21,6 @@ from ..state.errors import (
     UnknownTopic,
 )
 from ..state.segment import RemoteSegment
-from .gateway_access import GatewayAccess
 from .gateway_planning import gateway_ranges, gateway_splits, is_live
 from .open import TakeLeases, open_log
 from .options import Assigned, SourceOptions

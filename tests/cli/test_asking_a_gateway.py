@@ -50,11 +50,17 @@ def test_a_digest_by_another_reader_refuses_a_gateway(asked: str, capsys: pytest
     assert f"{asked} asks no gateway" in capsys.readouterr().err
 
 
+def test_a_lease_is_not_ended_through_a_gateway(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--gateway", NOBODY, "leases", "t", "--end", "KzQeK0bVSB6RjzJm1yCqDw"]) == 2
+    assert "it asks no gateway" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_who_asks_a_gateway_cannot_mean_the_bucket(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     topic = [] if name in ("status", "topics") else ["t:0"]
-    assert run(["--set", "view.source=bucket", "--gateway", NOBODY, name, *topic]) == 2
+    into = ["--into", "file:///nowhere"] if name == "export" else []
+    assert run(["--set", "view.source=bucket", "--gateway", NOBODY, name, *topic, *into]) == 2
     assert "--gateway or --source bucket, not both" in capsys.readouterr().err

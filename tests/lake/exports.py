@@ -20,6 +20,7 @@ from tierstate.lake.check import check_task
 from tierstate.lake.columns import Columns
 from tierstate.lake.encodings import WRITER
 from tierstate.lake.export import Export, Wanted
+from tierstate.lake.exported_log import OwnLog
 from tierstate.lake.jobs import Job, Outcome, Place, Run, TaskAccess
 from tierstate.lake.ledger import Ledger
 from tierstate.lake.plan import Shape, TaskDone
@@ -84,7 +85,7 @@ class World:
 
     def export(self, run: Run | None = None) -> Export:
         return Export(
-            self.golden.reader,
+            OwnLog(self.golden.reader),
             self.ledger,
             TaskAccess(NOWHERE, Place("memory:", StoreOptions()), self.registry),
             run or self.here,

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.lake.typed_logs import AVRO, DDL, POISON, an_order, avro_order, json_order, poisoned
-from tests.scenarios.house import House, eventually, run
+from tests.scenarios.house import TIERSTATE, House, environment, eventually, run
 from tests.servers.schema_registry import registry
 from tierstate.app.connection import Connection
 from tierstate.fetch.gone import place_of
@@ -256,6 +257,40 @@ def test_the_bucket_alone_is_exported_and_checked(lake: Lake, own: tuple[Path, s
     checked = run("export", lake.topic, "--into", other, *bucket, "--check", "--json")
     assert json.loads(checked.stdout)["findings"] == []
     shutil.rmtree(folder)
+
+
+def test_by_a_gateway_who_knows_neither_bucket_nor_brokers_makes_the_same_files(
+    lake: Lake, own: tuple[Path, str]
+) -> None:
+    folder, into = own
+    direct, other = lake.place("direct")
+    flags = ["--file-bytes", "20KiB", "--json"]
+    lake.export(other, *flags[:2])
+    gateway, url = lake.house.gateway()
+    asked = ["export", lake.topic, "--into", into, "--gateway", url, *flags]
+
+    def leases(*by: str) -> list[dict[str, Any]]:
+        return [{**each, "expires_in_s": 0} for each in lake.house.json("leases", lake.topic, *by)]
+
+    quoted = json.loads(run(*asked, "--dry-run").stdout)
+    assert (quoted["offsets"], folder.exists()) == (2 * RECORDS, False)
+    begun = subprocess.Popen([*TIERSTATE, *asked, "--processes", "1"], env=environment(), stderr=subprocess.DEVNULL)
+    eventually(lambda: len(list(folder.rglob("task-*.json"))) >= 3)
+    assert {each["partition"] for each in leases("--gateway", url)} == {0, 1}
+    assert leases("--gateway", url) == leases()
+    [one, *_] = json.loads(run("leases", f"{lake.topic}:1", "--gateway", url, "--json").stdout)
+    assert (one["partition"], one["holder"].startswith("gateway plan")) == (1, True)
+    begun.kill()
+    begun.wait()
+    left = leases()
+    done = run(*asked)
+    assert (done.returncode, leases()) == (0, left), done.stderr
+    assert json.loads(done.stdout)["tasks_found"] >= 3
+    assert objects(folder) == objects(direct)
+    checked = run(*asked, "--check")
+    assert json.loads(checked.stdout)["findings"] == []
+    assert json.loads(run(*asked).stdout)["exports"] == []
+    gateway.stop()
 
 
 def test_json_is_exported_as_columns_of_its_schema_and_broken_records_are_counted(

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from threading import Barrier
@@ -24,10 +25,12 @@ from tierstate.fetch.gateway_plans import GatewayGrants, GatewayTier
 from tierstate.fetch.granted_objects import GrantedObjects
 from tierstate.fetch.planned_split import PlannedPart
 from tierstate.fetch.split import read_split
+from tierstate.lake.exported_log import gateway_log
 from tierstate.runtime.clock import SystemClock
 from tierstate.state.errors import PlannedRangeLost, SegmentExpired
 from tierstate.state.facts import DeleteReason, SegmentDeleteStarted
 from tierstate.state.offsets import Extent, Offset
+from tierstate.state.routing import Isolation
 from tierstate.state.termless_facts import ReaderLease
 from tierstate.storage.options import StoreOptions
 from tierstate.storage.s3 import S3Store
@@ -148,6 +151,22 @@ def test_a_grant_lasts_no_longer_than_the_lease_which_is_renewed_at_half_its_tim
         assert 0.9 < said.json()["expires_in_seconds"] <= 2
         SystemClock().sleep(0.5)
     assert httpx.get(path).json()["expires_in_seconds"] == 900
+
+
+def test_what_an_export_plans_is_kept_before_its_task_begins_and_no_longer_than_the_export(
+    tiers: Tiers, gateway: PlanningGateway
+) -> None:
+    topic = tiers.create(f"exported-{os.getpid()}")
+    tiers.produce(topic, 0, [{"value": os.urandom(100)} for _ in range(600)])
+    tiers.copy(topic, 0)
+    with closing(GatewayClient(gateway.url)) as client, gateway_log(client, pytest.fail, lease_s=2) as log:
+        log.routed(topic, 0, Extent(Offset(0), Offset(500)), Isolation.READ_COMMITTED)
+        [first] = leases(gateway, topic)
+        for _ in range(6):  # beyond the first lease's end
+            SystemClock().sleep(0.5)
+            assert any(each.expires_at > SystemClock().now_ms() for each in leases(gateway, topic))
+        assert {each.holder for each in leases(gateway, topic)} == {first.holder}
+    assert leases(gateway, topic) == []
 
 
 def test_executors_that_come_at_once_renew_a_lease_once(tiers: Tiers, gateway: PlanningGateway) -> None:

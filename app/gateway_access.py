@@ -1,15 +1,18 @@
-"""What an executor reads with where a gateway hands out the bytes: neither a key to the bucket nor to the brokers."""
+"""What another process reads with where a gateway hands out the bytes: neither a key to the bucket nor to the brokers.
+
+As `split_reads.Access`, of a gateway.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..app.split_reads import SplitReads
 from ..runtime.clock import Clock
+from .split_reads import SplitReads
 
 if TYPE_CHECKING:
     from ..fetch.gateway import ClientCertificate, GatewayClient
@@ -22,7 +25,8 @@ GATEWAY_TIMEOUT_S = 60.0
 class GatewayAccess:
     """To a gateway, and by what it hands out to the store: neither a key to the bucket nor to the brokers.
 
-    ``token``, ``basic`` or ``certificate``: who asks; that and ``ca``: files on the driver and on every executor.
+    ``token``, ``basic`` or ``certificate``: who asks; that and ``ca``: files wherever it is read. ``timeout_s``: of an
+    answer.
     """
 
     url: str
@@ -30,32 +34,31 @@ class GatewayAccess:
     basic: tuple[str, str] | None = field(default=None, repr=False)
     ca: Path | None = None
     certificate: ClientCertificate | None = None
+    timeout_s: float = GATEWAY_TIMEOUT_S
     bucket_alone = False
 
-    def client(self) -> AbstractContextManager[GatewayClient]:
-        """Asks nothing yet."""
+    def client(self) -> GatewayClient:
+        """Asks nothing yet. To be closed. Raises InvalidRequest: the certificate cannot be used."""
         from ..fetch.gateway import GatewayClient
 
-        return closing(
-            GatewayClient(
-                self.url,
-                token=self.token,
-                basic=self.basic,
-                ca=self.ca,
-                certificate=self.certificate,
-                timeout=GATEWAY_TIMEOUT_S,
-            )
+        return GatewayClient(
+            self.url,
+            token=self.token,
+            basic=self.basic,
+            ca=self.ca,
+            certificate=self.certificate,
+            timeout=self.timeout_s,
         )
 
     @contextmanager
     def reads(self, splits: Iterable[PlannedSplit], clock: Clock) -> Iterator[SplitReads]:
-        """As `Access.reads`."""
+        """As `split_reads.LogAccess.reads`."""
         from ..fetch.gateway_plans import GatewayGrants, GatewayTier
         from ..fetch.granted_objects import GrantedObjects
 
         splits = list(splits)
         segments = [part.segment for split in splits for part in split.parts if part.segment is not None]
         plan = next((split.plan for split in splits if split.plan), "")
-        with self.client() as client, closing(GatewayGrants(client, plan)) as grants:
+        with closing(self.client()) as client, closing(GatewayGrants(client, plan)) as grants:
             objects = GrantedObjects(segments, grants, clock)
             yield SplitReads(objects, objects, GatewayTier(client))
