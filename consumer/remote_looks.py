@@ -98,14 +98,14 @@ class RemoteLooks:
         log = self._kept(reader, part.key)
         reset = None
         try:
-            if part.topic_id not in (None, log.partition.topic_id) or lost:
+            if _is_another(part, log) or lost:
                 raise self._cut_off(reader, part, log, at)
             start = self._absolute(reader, part, at)
             found = self._read(part, log, start)
             if found.piece is None and not found.waits and part.topic_id is not None:
                 reader.topic(part.topic, fresh=True)  # Kafka's consumer goes by the name: another topic may have it
                 log = self._kept(reader, part.key)
-                if part.topic_id != log.partition.topic_id:
+                if _is_another(part, log):
                     raise self._cut_off(reader, part, log, at)
         except OffsetOutOfRange as error:
             if self._config.reset == "error":
@@ -173,7 +173,7 @@ class RemoteLooks:
         start, end = reader.extent(part.topic, part.number, isolation=self._config.isolation, tier=tier)
         facts: dict[str, object] = {"topic": part.topic, "partition": part.number, "offset": at}
         said = "the log was truncated below the position"
-        if part.topic_id not in (None, log.partition.topic_id):
+        if _is_another(part, log):
             said = "the topic was deleted, and another one has its name"
             facts |= {"was": part.topic_id, "is": log.partition.topic_id}
         return OffsetOutOfRange(said, valid_start=start, valid_end=end, **facts)
@@ -228,3 +228,8 @@ def _places(control: BrokerControl, assigned: Iterable[Place]) -> frozenset[Topi
 def low_watermark(log: LogicalPartition, reader: LogReader) -> Offset:
     """Where the log begins, both tiers taken together."""
     return log.bounds().start(log.topic, log.partition.partition)
+
+
+def _is_another(part: AssignedPartition, log: LogicalPartition) -> bool:
+    """Whether the name is another topic's since the partition was read."""
+    return part.topic_id not in (None, log.partition.topic_id)
