@@ -396,11 +396,16 @@ def test_the_tasks_of_a_spark_job_make_the_same_typed_files_and_spark_reads_them
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_the_tasks_of_a_spark_job_make_the_same_files(lake: Lake, own: tuple[Path, str]) -> None:
+def test_the_tasks_of_a_spark_job_make_the_same_files_by_a_gateway_too(lake: Lake, own: tuple[Path, str]) -> None:
     folder, into = own
     flags = ["--file-bytes", "100KiB"]
     lake.house.run("export", lake.topic, "--into", into, "--spark", *flags)
     other, there = lake.place("processes")
     lake.house.run("export", lake.topic, "--into", there, *flags)
-    made = [{each.name: each.read_bytes() for each in place.rglob("*.parquet")} for place in (folder, other)]
-    assert made[0] == made[1]
+    third, into = lake.place("spark-gateway")
+    gateway, url = lake.house.gateway()
+    done = run("export", lake.topic, "--into", into, "--spark", "--gateway", url, *flags, seconds=120.0)
+    gateway.stop()
+    assert done.returncode == 0, done.stderr
+    made = [{each.name: each.read_bytes() for each in place.rglob("*.parquet")} for place in (folder, other, third)]
+    assert made[0] == made[1] == made[2]
