@@ -135,14 +135,9 @@ def _length(data: Any, at: int, size: int, mark: int) -> int:
         return 2 + 4 * ((size + 2) // 3)
     if mark == _OBJECT:
         return 13 + 4 * ((size + 2) // 3)
-    total, end, base = size + 2, at + size, data.ctypes.data
-    while at < end:
-        if at + 8 <= end and not _escaped(_word(base + at)):
-            at += 8
-            continue
-        for place in range(at, min(at + 8, end)):
-            total += _SIZE_OF[data[place]] - 1
-        at += 8
+    total = 2
+    for place in range(at, at + size):
+        total += _SIZE_OF[data[place]]
     return total
 
 
@@ -214,29 +209,6 @@ def _put_base64(target: Any, to: Any, data: Any, at: int, size: int) -> Any:
     return to
 
 
-@kernel(types.int64(types.uint8[::1], types.int64, _BYTES, types.int64, types.int64))
-def _put_escaped(target: Any, to: Any, data: Any, at: int, end: int) -> Any:
-    """Where it ends; eight bytes at once where none of them is escaped."""
-    base = data.ctypes.data
-    while at < end:
-        if at + 8 <= end and not _escaped(_word(base + at)):
-            _copy(target.ctypes.data + to, base + at, 8)
-            at += 8
-            to += 8
-            continue
-        for place in range(at, min(at + 8, end)):
-            byte = data[place]
-            target[to] = byte
-            if _SIZE_OF[byte] == 1:
-                to += 1
-            else:
-                for part in range(_SIZE_OF[byte]):
-                    target[to + part] = _TEXT_OF[byte, part]
-                to += _SIZE_OF[byte]
-        at += 8
-    return to
-
-
 @kernel(types.int64(types.uint8[::1], types.int64, _BYTES, types.int64, types.int64, types.int64))
 def _put(target: Any, to: Any, data: Any, at: int, size: int, mark: int) -> Any:
     """Where it ends."""
@@ -257,7 +229,15 @@ def _put(target: Any, to: Any, data: Any, at: int, size: int, mark: int) -> Any:
     elif mark == _IN_BASE64:
         to = _put_base64(target, to, data, at, size)
     else:
-        to = _put_escaped(target, to, data, at, at + size)
+        for place in range(at, at + size):
+            byte = data[place]
+            target[to] = byte
+            if _SIZE_OF[byte] == 1:
+                to += 1
+            else:
+                for part in range(_SIZE_OF[byte]):
+                    target[to + part] = _TEXT_OF[byte, part]
+                to += _SIZE_OF[byte]
     target[to] = _QUOTE
     return to + 1
 
