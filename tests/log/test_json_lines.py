@@ -57,6 +57,15 @@ def test_text_is_text_and_other_bytes_are_base64() -> None:
     ]
 
 
+def test_every_byte_is_seen_wherever_it_stands_in_a_text() -> None:
+    """Eight bytes are looked at together: within the first eight, and in what is left behind them."""
+    values = [b"x" * at + bytes([byte]) + b"\x7f" * (11 - at) for byte in range(256) for at in range(12)]
+    data = Batch(0, [record(number, None, value) for number, value in enumerate(values)]).bytes
+    for value, line in zip(values, both(data, Encoding.UTF8), strict=True):
+        shown = value.decode() if value.isascii() else {"base64": b64encode(value).decode()}
+        assert line["value"] == shown, value
+
+
 def test_base64_is_for_all_bytes_and_null_stays_null() -> None:
     (first,) = both(Batch(0, [record(0, b"a", None, [(b"h", b"b")])]).bytes, Encoding.BASE64, "local")
     assert (first["key"], first["value"], first["tier"]) == ("YQ==", None, "local")
