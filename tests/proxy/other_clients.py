@@ -1,4 +1,4 @@
-"""Clients from elsewhere: Go's two, Spark's and Flink's own Kafka sources. Each returns rows as `by_librdkafka` does."""
+"""Clients from elsewhere: Go's two, and the Kafka sources of Spark and Flink. Rows are those of `by_librdkafka`."""
 
 from __future__ import annotations
 
