@@ -64,9 +64,9 @@ def flink_job(bootstrap: str, topic: str, isolation: Isolation, *fails_after: st
     command = [*compiled_program("Flink", flink()), bootstrap, topic, str(isolation), *fails_after]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr[-3000:]
-    said = [line.rpartition("went on with ") for line in done.stdout.splitlines()]
-    rows, went_on = ([_row(*json.loads(row)) for _, what, row in said if bool(what) is on] for on in (False, True))
-    return sorted(rows), went_on
+    lines, went_on = done.stdout.splitlines(), "went on with "
+    rows = sorted(_row(*json.loads(line)) for line in lines if line.startswith("["))
+    return rows, [_row(*json.loads(line.removeprefix(went_on))) for line in lines if line.startswith(went_on)]
 
 
 def _row(partition: int, offset: int, at: int, key: str | None, value: str | None, headers: Any) -> tuple[Any, ...]:
