@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -14,12 +16,33 @@ HERE = Path(__file__).parent / "java"
 
 
 def java_program(name: str, *jars: Path) -> list[str]:
-    """The command; arguments follow. Skips the test where there is a Java and no compiler."""
+    """The command; arguments follow. ``jars``: folders. Skips the test where there is a Java and no compiler."""
+    _needs_a_compiler()
+    return java(str(HERE / f"{name}.java"), *jars)
+
+
+@functools.cache
+def compiled_program(name: str, jars: Path) -> list[str]:
+    """As `java_program`, for one that hands its classes to other class loaders: they find none of a source's."""
+    _needs_a_compiler()
+    folder = Path(tempfile.mkdtemp(prefix="tierstate-java-"))
+    command = [find_java(), "-m", "jdk.compiler/com.sun.tools.javac.Main", "-d", str(folder)]
+    command += ["-cp", ":".join(map(str, jars.iterdir())), str(HERE / f"{name}.java")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return java(name, folder, jars)
+
+
+def java(main: str, *folders: Path) -> list[str]:
+    """The command for a class, or a source; of jars, or of classes."""
+    path = ":".join(f"{folder}/*:{folder}" for folder in folders)
+    return [find_java(), "-Xmx256m", "-XX:+UseSerialGC", "-cp", path, main]
+
+
+def _needs_a_compiler() -> None:
     modules = subprocess.run([find_java(), "--list-modules"], capture_output=True, text=True, check=True).stdout
     if "jdk.compiler" not in modules:
         pytest.skip("a JDK is needed, and there is only a Java runtime")
-    path = ":".join(str(jar / "*" if jar.is_dir() else jar) for jar in jars)
-    return [find_java(), "-Xmx256m", "-XX:+UseSerialGC", "-cp", path, str(HERE / f"{name}.java")]
 
 
 class Readers:

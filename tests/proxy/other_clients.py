@@ -1,4 +1,4 @@
-"""Clients from elsewhere: Go's two, and Spark's own Kafka source. Each returns rows as `by_librdkafka` does."""
+"""Clients from elsewhere: Go's two, and the Kafka sources of Spark and Flink. Rows are those of `by_librdkafka`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from tests.proxy.java_programs import compiled_program
+from tests.servers.java_clients import flink
 from tests.servers.kafka_source import kafka_source_jars_for_tests
 from tierstate.spark.sessions import local_session
 from tierstate.state.routing import Isolation
@@ -51,6 +53,20 @@ def by_spark(bootstrap: str, topic: str, isolation: Isolation) -> Rows:
     done = subprocess.run(command, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr[-3000:]
     return sorted(_row(*json.loads(line)) for line in done.stdout.splitlines() if line.startswith("["))
+
+
+def by_flink(bootstrap: str, topic: str, isolation: Isolation) -> Rows:
+    return flink_job(bootstrap, topic, isolation)[0]
+
+
+def flink_job(bootstrap: str, topic: str, isolation: Isolation, *fails_after: str) -> tuple[Rows, Rows]:
+    """Of a job in a process of its own: what it read, and with which record it went on after its failure."""
+    command = [*compiled_program("Flink", flink()), bootstrap, topic, str(isolation), *fails_after]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-3000:]
+    lines, went_on = done.stdout.splitlines(), "went on with "
+    rows = sorted(_row(*json.loads(line)) for line in lines if line.startswith("["))
+    return rows, [_row(*json.loads(line.removeprefix(went_on))) for line in lines if line.startswith(went_on)]
 
 
 def _row(partition: int, offset: int, at: int, key: str | None, value: str | None, headers: Any) -> tuple[Any, ...]:

@@ -24,7 +24,7 @@ from kafka import KafkaConsumer
 from kafka import TopicPartition as Place
 
 from tests.consumer.tiered_cluster import TieredCluster, until
-from tests.proxy.other_clients import by_go, by_spark
+from tests.proxy.other_clients import by_flink, by_go, by_spark
 from tests.proxy.running import RunningProxy, running
 from tierstate.broker.plain_reads import PlainConsumer
 from tierstate.log.batch import iter_batches
@@ -96,8 +96,9 @@ CLIENTS: dict[str, Reads] = {
     "franz-go": partial(by_go, "franz"),
     "sarama": partial(by_go, "sarama"),
     "spark's kafka source": by_spark,
+    "flink's kafka source": by_flink,
 }
-ALIKE = ("franz-go", "sarama", "spark's kafka source")
+ALIKE = ("franz-go", "sarama", "spark's kafka source", "flink's kafka source")
 """Of these the test gets every field."""
 CASES = [(client, level) for client in CLIENTS for level in LEVELS]
 SLOW = {(name, level): pytest.mark.slow for name in list(CLIENTS)[3:] for level in LEVELS}

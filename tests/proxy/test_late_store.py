@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import struct
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -14,6 +13,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from tests.consumer.tiered_cluster import TieredCluster, until
+from tests.proxy.bare_fetch import fetch_of, records_of
 from tests.proxy.running import Held, RunningProxy, received, running
 from tierstate.proxy import cold_reads, fetches
 from tierstate.proxy.budget import FREE
@@ -35,45 +35,6 @@ def cluster(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Ti
 def topic(cluster: TieredCluster) -> str:
     """Three partitions, each trimmed."""
     return cluster.tiered("orders", RECORDS, 3)[0]
-
-
-Place = tuple[str, int]
-
-
-def fetch_of(*places: tuple[str, int, int], max_wait_ms: int, max_bytes: int = 1 << 20, of_all: int = 1 << 26) -> bytes:
-    """A Fetch of version 4 (FetchRequest.json): topic, partition and offset of each."""
-    body = struct.pack(">hhih", 1, 4, 1, -1) + struct.pack(">iiiib", -1, max_wait_ms, 1, of_all, 0)
-    body += struct.pack(">i", len(places))
-    for topic, partition, offset in places:
-        name = topic.encode()
-        body += struct.pack(">h", len(name)) + name + struct.pack(">iiqi", 1, partition, offset, max_bytes)
-    return struct.pack(">i", len(body)) + body
-
-
-def exactly(client: socket.socket, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        came = client.recv(size - len(data))
-        assert came, "the connection ended"
-        data += came
-    return data
-
-
-def records_of(client: socket.socket) -> dict[Place, int]:
-    """Bytes of records by topic and partition, of one answer."""
-    answer = exactly(client, int.from_bytes(exactly(client, 4), "big"))
-    at, found = 4 + 4 + 4, dict[Place, int]()
-    for _ in range(int.from_bytes(answer[8:12], "big")):
-        length = int.from_bytes(answer[at : at + 2], "big")
-        topic = answer[at + 2 : at + 2 + length].decode()
-        at += 2 + length + 4
-        for _ in range(int.from_bytes(answer[at - 4 : at], "big")):
-            partition, _error, _, _, aborted = struct.unpack_from(">ihqqi", answer, at)
-            at += 26 + 16 * max(0, aborted)
-            (records,) = struct.unpack_from(">i", answer, at)
-            found[topic, partition] = max(0, records)
-            at += 4 + found[topic, partition]
-    return found
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import pytest
 from tests.consumer.tiered_cluster import TieredCluster
 from tests.proxy.java_programs import java_program
 from tests.proxy.running import running
-from tests.servers.kafka_streams import kafka_streams_jar
+from tests.servers.java_clients import kafka_streams
 from tierstate.sandbox.artifacts import kafka_libs
 from tierstate.sandbox.kafka import KafkaSandbox
 
@@ -20,10 +20,7 @@ RECORDS = 400
 
 def table(bootstrap: str, topic: str, state: Path) -> tuple[int, int, str]:
     """By an application without state on disk: restored records, keys, and the table's digest."""
-    jar = kafka_streams_jar()
-    if jar is None:
-        pytest.skip("Kafka Streams cannot be had")
-    command = [*java_program("Table", jar, kafka_libs()), bootstrap, topic, topic, str(state), str(RECORDS)]
+    command = [*java_program("Table", kafka_streams(), kafka_libs()), bootstrap, topic, topic, str(state), str(RECORDS)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=150)
     assert done.returncode == 0, done.stderr[-3000:]
     restored, keys, digest = done.stdout.split()[-3:]

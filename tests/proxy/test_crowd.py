@@ -1,0 +1,134 @@
+"""A thousand connections to a `tierstate proxy` of little memory: a third never reads, a third dribbles."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from tests.proxy.bare_fetch import fetch_of, records_of
+from tests.scenarios.house import House, Running, eventually, get
+from tierstate.proxy.budget import FREE
+from tierstate.proxy.peer import HELD
+from tierstate.sandbox.kafka import KafkaSandbox
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(280)]
+MIB = 1 << 20
+SIZE = 1_000
+MEMORY = 64 * MIB
+OWN = SIZE * (HELD + 50 * 1024)
+"""The connections' own: one end's buffer for what is large, and what a quiet connection has (docs/proxy.md)."""
+CROWDS = 5
+ASKED = 8
+"""MiB that each of those who never read asks for: more than the kernel takes of it."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def descriptors() -> Iterator[None]:
+    """Four of the proxy for a connection."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(before[1], 8 * SIZE), before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.fixture(scope="module")
+def house(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    house = House(kafka, tmp_path_factory.mktemp("crowd") / "house", "crowd")
+    try:
+        house.run("init")
+        yield house
+    finally:
+        house.close()
+
+
+@pytest.fixture(scope="module")
+def remote(house: House) -> str:
+    """A topic whose first 4 MiB are in the remote tier alone."""
+    topic = house.create("remote", internal_segment_bytes=str(MIB))
+    producer = Producer({**house.kafka.client_config, "batch.num.messages": 1})
+    for _ in range(5 * 16):
+        producer.produce(topic, os.urandom(MIB // 16), partition=0)
+    assert producer.flush(60) == 0
+    with house.agent():
+        eventually(lambda: len(house.logs(topic)) == 1)
+    return topic
+
+
+@pytest.fixture(scope="module")
+def local(house: House) -> str:
+    topic = house.create("local")
+    house.append(topic, 100)
+    return topic
+
+
+class Proxy:
+    """Clients of it, and what it takes."""
+
+    def __init__(self, running: Running, bootstrap: str) -> None:
+        host, _, port = bootstrap.rpartition(":")
+        self._address, self._pid = (host, int(port)), running.process.pid
+        self._management = running.said()["management"]
+
+    @contextmanager
+    def clients(self, count: int) -> Iterator[list[socket.socket]]:
+        with ExitStack() as opened:
+            yield [opened.enter_context(socket.create_connection(self._address, timeout=60)) for _ in range(count)]
+
+    def reads_all_there_is(self, topic: str) -> None:
+        with self.clients(1) as (client,):
+
+            def asked() -> int:
+                client.sendall(fetch_of((topic, 0, 0), max_wait_ms=100))
+                return records_of(client)[topic, 0]
+
+            eventually(asked)
+
+    def resident(self, line: str = "VmRSS") -> int:
+        """Bytes. ``VmHWM``: the most there ever were."""
+        lines = Path(f"/proc/{self._pid}/status").read_text().splitlines()
+        return next(int(each.split()[1]) * 1024 for each in lines if each.startswith(line))
+
+    def counts(self, name: str) -> float:
+        page = get(f"http://{self._management}/metrics")[1].decode()
+        return next(float(line.split()[1]) for line in page.splitlines() if line.startswith(f"tierstate_proxy_{name} "))
+
+
+@pytest.fixture
+def proxy(house: House) -> Iterator[Proxy]:
+    running, bootstrap = house.proxy("--set", f"proxy.memory={MEMORY}", "--set", "cache.memory=8MiB")
+    yield Proxy(running, bootstrap)
+    running.stop()
+
+
+def test_it_takes_no_more_than_its_memory_and_its_connections_own_and_answers_those_who_read(
+    proxy: Proxy, remote: str, local: str
+) -> None:
+    """Crowd after crowd: what one took is used again by the next."""
+    proxy.reads_all_there_is(remote)
+    before = proxy.resident()
+    for _ in range(CROWDS):
+        with proxy.clients(SIZE) as clients:
+            deaf, dribbling, reading = (clients[at::3] for at in range(3))
+            for each in deaf:
+                each.sendall(ASKED * fetch_of((remote, 0, 0), max_wait_ms=100))
+            eventually(lambda: proxy.counts("memory_bytes") > MEMORY // 2)
+            request = FREE.to_bytes(4, "big") + fetch_of((remote, 0, 0), max_wait_ms=100)[4:]
+            for at in range(20):
+                for each in dribbling:
+                    each.sendall(request[at : at + 1])
+            for each in reading:
+                each.sendall(fetch_of((local, 0, 0), (remote, 0, 0), max_wait_ms=100))
+            assert all(records_of(each)[local, 0] for each in reading)
+            assert proxy.counts("connections") == SIZE
+        eventually(lambda: proxy.counts("connections") == 0)
+        assert proxy.counts("memory_bytes") == 0
+        most = proxy.resident("VmHWM") - before
+        assert MEMORY // 2 < most < MEMORY + OWN
+    proxy.reads_all_there_is(remote)

@@ -1,0 +1,31 @@
+"""A Flink job that fails in the remote tier. What its Kafka source reads of every kind of record: `test_clients.py`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.consumer.tiered_cluster import TieredCluster
+from tests.proxy.other_clients import by_flink, flink_job
+from tests.proxy.running import running
+from tierstate.sandbox.kafka import KafkaSandbox
+from tierstate.state.routing import Isolation
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(280)]
+RECORDS = 1_000
+
+
+def test_a_job_goes_on_from_its_checkpoint_in_the_remote_tier_with_every_record_once(
+    kafka: KafkaSandbox, tmp_path: Path
+) -> None:
+    cluster = TieredCluster(kafka, tmp_path / "cluster", "_tier-state-flink")
+    topic = cluster.topic("orders", RECORDS)
+    before = by_flink(kafka.bootstrap, topic, Isolation.READ_COMMITTED)
+    assert len(before) == RECORDS
+    (start,) = cluster.copy_and_trim(topic)
+    with running(cluster) as proxy:
+        after, went_on = flink_job(proxy.bootstrap, topic, Isolation.READ_COMMITTED, "50")
+    assert after == before
+    ((_, offset, *_),) = went_on
+    assert 0 < offset < start
