@@ -39,11 +39,7 @@ class Peer(asyncio.BufferedProtocol):
 
     def __init__(self) -> None:
         self._view = memoryview(bytearray(SMALL))
-        self._start = 0
-        self.held = 0
-        """Bytes that came and were not taken."""
-        self.left = 0
-        """Bytes of the frame that were not read."""
+        self._start = self._end = 0
         self._over = False
         self._wakes: asyncio.Future[None] | None = None
         self._drained: asyncio.Future[None] | None = None
@@ -51,6 +47,7 @@ class Peer(asyncio.BufferedProtocol):
         self._together = bytearray()
         self._direct: Direct | None = None
         self.transport: asyncio.Transport = None  # type: ignore[assignment]
+        self._frame = 0
 
     # what the loop calls
 
@@ -63,12 +60,13 @@ class Peer(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._start:
-            self._view[: self.held] = self._came(self.held)
-            self._start = 0
-        return self._view[self.held :]
+            held = self.held
+            self._view[:held] = self._view[self._start : self._end]
+            self._start, self._end = 0, held
+        return self._view[self._end :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        self.held += nbytes
+        self._end += nbytes
         if self.held == len(self._view) and not self._paused:
             self._paused = True
             self.transport.pause_reading()
@@ -101,18 +99,16 @@ class Peer(asyncio.BufferedProtocol):
 
         What was not read of the frame before is an error of ours.
         """
-        assert not self.left, self.left
-        while (held := self.held) < _LENGTH.size:
+        assert not self._frame, self._frame
+        if not self.held:
             await self._more(SMALL)
-            if self.held == held:  # and nothing will come
-                if held:
-                    raise Gone
+            if not self.held:
                 return None
-        size: int = _LENGTH.unpack_from(self._view, self._start)[0]
+        self._frame = 4
+        size = int(_LENGTH.unpack(await self.exactly(4))[0])
         if size < 4:
             raise Malformed("no length of a frame", given=size)
-        self.left = _LENGTH.size + size
-        self._took(_LENGTH.size)
+        self._frame = size
         return size
 
     @property
@@ -121,13 +117,23 @@ class Peer(asyncio.BufferedProtocol):
         host, port = (self.transport.get_extra_info("peername") or ("unknown", 0))[:2]
         return f"{host}:{port}"
 
+    @property
+    def left(self) -> int:
+        """Bytes of the frame that were not read."""
+        return self._frame
+
+    @property
+    def held(self) -> int:
+        """Bytes that came and were not taken."""
+        return self._end - self._start
+
     def at_hand(self) -> memoryview:
         """What came of the frame and was not taken. Good until the next wait."""
-        return self._came(min(self.held, self.left))
+        return self._view[self._start : min(self._end, self._start + self._frame)]
 
     def taken(self, size: int) -> bytes:
         """Of what is at hand."""
-        taken = bytes(self._came(size))
+        taken = bytes(self._view[self._start : self._start + size])
         self._took(size)
         return taken
 
@@ -140,8 +146,8 @@ class Peer(asyncio.BufferedProtocol):
 
     async def exactly(self, size: int) -> bytes:
         """Of the frame. Raises Malformed beyond its end, Gone when it never comes."""
-        if size > self.left:
-            raise Malformed("a frame ends too early", wanted=size, left=self.left)
+        if size > self._frame:
+            raise Malformed("a frame ends too early", wanted=size, left=self._frame)
         if size <= self.held:
             return self.taken(size)
         parts = bytearray()
@@ -155,8 +161,8 @@ class Peer(asyncio.BufferedProtocol):
 
     async def pipe(self, size: int, to: Peer) -> None:
         """So many bytes of the frame as they are, with what was written to that end before. Raises Gone, of either."""
-        if size > self.left:
-            raise Malformed("a frame ends too early", wanted=size, left=self.left)
+        if size > self._frame:
+            raise Malformed("a frame ends too early", wanted=size, left=self._frame)
         while size:
             if not self.held:
                 if self._direct is not None and to._direct is not None and size > SMALL:
@@ -166,10 +172,9 @@ class Peer(asyncio.BufferedProtocol):
                 await self._more(size)
                 if not self.held:
                     raise Gone
-            part = min(size, self.held, PIPED)
-            to.write(self._came(part))
-            self._took(part)
-            size -= part
+            part = self.taken(min(size, self.held, PIPED))
+            size -= len(part)
+            to.write(part)
             if len(to._together) > SMALL:
                 await to.flush()
 
@@ -180,15 +185,13 @@ class Peer(asyncio.BufferedProtocol):
             await direct.pass_on(size, to._direct)
         finally:
             self.transport.resume_reading()
-        self.left -= size
-
-    def _came(self, size: int) -> memoryview:
-        return self._view[self._start : self._start + size]
+        self._frame -= size
 
     def _took(self, size: int) -> None:
-        self.held -= size
-        self.left -= size
-        self._start = self._start + size if self.held else 0
+        self._start += size
+        self._frame -= size
+        if self._start == self._end:
+            self._start = self._end = 0
         if self._paused and self.held <= len(self._view) // 2:
             self._go_on()
 
@@ -250,8 +253,8 @@ class Peer(asyncio.BufferedProtocol):
         size = HELD if wanted > SMALL else SMALL
         if size != len(self._view):
             view = memoryview(bytearray(size))
-            view[: self.held] = self._came(self.held)
-            self._view, self._start = view, 0
+            view[: self.held] = self._view[self._start : self._end]
+            self._view, self._start, self._end = view, 0, self.held
         self._go_on()
         self._wakes = asyncio.get_running_loop().create_future()
         try:
