@@ -44,7 +44,10 @@ class Pool:
             self._over()
             raise Unavailable("the process is stopping") from None
         future.add_done_callback(self._over)
-        return await asyncio.wrap_future(future)
+        try:
+            return await asyncio.wrap_future(future)
+        finally:  # else the task that was cancelled keeps what the call brings, in a cycle that Python finds some day
+            del future
 
     def _over(self, future: Future[Any] | None = None) -> None:
         with self._lock:

@@ -2,19 +2,42 @@
 
 Nobody waits for it: what cannot be had now is done without (a local answer is streamed, a remote one comes later), so
 no two connections can wait for each other. Remote reads leave a quarter of it to frames, and a frame of up to `FREE`
-bytes needs none: it counts as its connection's own.
+bytes needs none: it counts as its connection's own. What is being sent to a client that takes nothing is taken back
+when others need it: that client is closed, and fetches again when it goes on.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
 FREE = 256 * 1024
+STALLED_S = 10.0
+"""So long a client may take nothing while others are refused."""
+
+
+class Taker(Protocol):
+    """A client that is being sent something."""
+
+    @property
+    def stalled_s(self) -> float:
+        """Seconds since it took any of it."""
+        ...
+
+    @property
+    def address(self) -> str: ...
+
+    def abort(self) -> None: ...
 
 
 class Budget:
-    """``size`` bytes. Of one loop."""
+    """``size`` bytes. Of one loop. ``close``: aborts a client, whose memory is given back then."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, close: Callable[[Taker], None]) -> None:
         self.size, self.used, self.refused = size, 0, 0
+        self._close = close
+        self._takers = set[Taker]()
 
     @property
     def of_a_read(self) -> int:
@@ -38,9 +61,22 @@ class Budget:
     def _take(self, size: int, limit: int) -> bool:
         if self.used + size > limit:
             self.refused += 1
+            slowest = max(self._takers, key=lambda each: each.stalled_s, default=None)
+            if slowest is not None and slowest.stalled_s >= STALLED_S:
+                self._takers.discard(slowest)
+                self._close(slowest)
             return False
         self.used += size
         return True
+
+    @contextmanager
+    def sent_to(self, client: Taker) -> Iterator[None]:
+        """While it is sent what was taken here."""
+        self._takers.add(client)
+        try:
+            yield
+        finally:
+            self._takers.discard(client)
 
     def adjust(self, size: int) -> None:
         """``size`` bytes more are in use, or fewer: what was taken turned out to be of another size."""

@@ -34,6 +34,8 @@ class Direct:
         """``connection``: does not block."""
         self._fd = os.dup(connection.fileno())
         self._waiting: set[asyncio.Future[None]] = set()
+        self.took_at = 0.0
+        """When the other end took any of what was written, by the loop's clock."""
 
     def close(self) -> None:
         """Idempotent. Who waits gets Gone."""
@@ -52,6 +54,7 @@ class Direct:
         while data:
             if sent := self._at_once(os.write, self._fd, data):
                 data = data[sent:]
+                self.took_at = asyncio.get_running_loop().time()
             else:
                 await self._writable()
 

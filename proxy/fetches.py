@@ -120,7 +120,8 @@ class Fetches:
         self._house.counts.filled += len(given)
         self._house.counts.filled_bytes += sum(len(read.piece.data) for read in given if read.piece is not None)
         try:
-            await self._client.send(framed([*parts, rest]))
+            with self._house.budget.sent_to(self._client):
+                await self._client.send(framed([*parts, rest]))
         finally:
             for read in given:
                 read.release()

@@ -48,6 +48,7 @@ class Peer(asyncio.BufferedProtocol):
         self._direct: Direct | None = None
         self.transport: asyncio.Transport = None  # type: ignore[assignment]
         self._frame = 0
+        self._took_at = 0.0
 
     # what the loop calls
 
@@ -218,8 +219,16 @@ class Peer(asyncio.BufferedProtocol):
             finally:
                 self._drained = None
 
+    @property
+    def stalled_s(self) -> float:
+        """Of a `send`: seconds since the other end took any of it."""
+        took_at = self._took_at if self._direct is None else max(self._took_at, self._direct.took_at)
+        return asyncio.get_running_loop().time() - took_at
+
     async def send(self, parts: Iterable[Part]) -> None:
         """All of them. Raises Gone."""
+        time = asyncio.get_running_loop().time
+        self._took_at = time()
         for part in parts:
             if len(part) <= SMALL:
                 self.write(part)
@@ -234,6 +243,7 @@ class Peer(asyncio.BufferedProtocol):
             for at in range(0, len(whole), PIPED):
                 self.write(whole[at : at + PIPED])
                 await self.flush()
+                self._took_at = time()
         await self.flush()
 
     def close(self) -> None:

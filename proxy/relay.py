@@ -80,6 +80,7 @@ class Relay:
     async def run(self) -> None:
         """Until either end closes. Raises Malformed and Refused; an end that is gone is no error."""
         both = [asyncio.create_task(each) for each in (self._requests(), self._answers())]
+        done: set[asyncio.Task[None]] = set()
         try:
             done, _ = await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -91,6 +92,7 @@ class Relay:
             try:
                 await asyncio.gather(*both, return_exceptions=True)
             finally:  # also when the proxy is stopped meanwhile
+                del both, done, task  # else their errors hold, by way of this frame, what they were reading
                 self._fetches.close()
                 self._reads.close()
                 self._client.close()

@@ -25,7 +25,7 @@ from ..runtime.watchdog import alive, loop
 from ..state.errors import BrokerUnavailable, TierstateError
 from ..state.offsets import Offset
 from .addresses import named
-from .budget import Budget
+from .budget import Budget, Taker
 from .cold_reads import RemoteReader, Shared
 from .counts import Counts
 from .fetch_request import Place
@@ -73,7 +73,7 @@ class ProxyServer:
         self._socket = listen_on(settings.listen)
         self.address = Address(settings.reachable, self._socket.getsockname()[1])
         """What clients write into ``bootstrap.servers``."""
-        self.counts, self.budget = Counts(), Budget(settings.memory)
+        self.counts, self.budget = Counts(), Budget(settings.memory, self._takes_nothing)
         self._remote = Pool("proxy-remote", settings.remote_reads)
         self._metadata = Pool("proxy-metadata", METADATA_CALLS)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -139,6 +139,13 @@ class ProxyServer:
         self._tasks.add(task)
         self.counts.connections = len(self._tasks)
         task.add_done_callback(self._ended)
+
+    def _takes_nothing(self, client: Taker) -> None:
+        self.counts.malformed += 1
+        self._warn(
+            "a connection is closed", client=client.address, reason="it takes nothing, and others need its memory"
+        )
+        client.abort()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

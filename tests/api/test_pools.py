@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import weakref
 
 import pytest
 
@@ -42,6 +43,33 @@ def test_a_cancelled_call_gives_its_place_back_and_never_runs() -> None:
         await first
         pool.close()
         assert not ran.is_set()
+
+    asyncio.run(scenario())
+
+
+def test_what_a_cancelled_call_brings_is_dropped_though_somebody_keeps_its_task() -> None:
+    class Brought: ...
+
+    async def scenario() -> None:
+        pool, began, gate = Pool("cancelled", 1), threading.Event(), threading.Event()
+        brought: list[weakref.ref[Brought]] = []
+
+        def bring() -> Brought:
+            began.set()
+            gate.wait()
+            made = Brought()
+            brought.append(weakref.ref(made))
+            return made
+
+        task = asyncio.ensure_future(pool.run(bring))
+        await asyncio.to_thread(began.wait)
+        task.cancel()
+        await asyncio.wait([task])
+        gate.set()
+        pool.close()
+        await asyncio.sleep(0)
+        assert task.cancelled()
+        assert brought[0]() is None
 
     asyncio.run(scenario())
 

@@ -13,9 +13,11 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.proxy.bare_fetch import fetch_of, records_of
-from tests.scenarios.house import House, Running, eventually, get
+from tests.scenarios.house import PATIENCE_S, House, Running, eventually, get
 from tierstate.proxy.budget import FREE
+from tierstate.proxy.cold_reads import KEPT_S
 from tierstate.proxy.peer import HELD
+from tierstate.runtime.clock import SystemClock
 from tierstate.sandbox.kafka import KafkaSandbox
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(280)]
@@ -81,14 +83,24 @@ class Proxy:
         with ExitStack() as opened:
             yield [opened.enter_context(socket.create_connection(self._address, timeout=60)) for _ in range(count)]
 
-    def reads_all_there_is(self, topic: str) -> None:
+    def reads_all_there_is(self, topic: str, seconds: float = PATIENCE_S) -> None:
         with self.clients(1) as (client,):
 
             def asked() -> int:
                 client.sendall(fetch_of((topic, 0, 0), max_wait_ms=100))
                 return records_of(client)[topic, 0]
 
-            eventually(asked)
+            eventually(asked, seconds)
+
+    def settles(self) -> None:
+        """Until a second has changed nothing of its memory."""
+
+        def same() -> bool:
+            before = self.counts("memory_bytes")
+            SystemClock().sleep(1.0)
+            return before == self.counts("memory_bytes")
+
+        eventually(same)
 
     def resident(self, line: str = "VmRSS") -> int:
         """Bytes. ``VmHWM``: the most there ever were."""
@@ -132,3 +144,14 @@ def test_it_takes_no_more_than_its_memory_and_its_connections_own_and_answers_th
         most = proxy.resident("VmHWM") - before
         assert MEMORY // 2 < most < MEMORY + OWN
     proxy.reads_all_there_is(remote)
+
+
+def test_those_who_never_read_do_not_keep_remote_records_from_the_others(proxy: Proxy, remote: str) -> None:
+    """They are closed, while others need their memory; what was read ahead for them is kept for longer."""
+    with ExitStack() as crowds:
+        while MEMORY * 3 // 4 - proxy.counts("memory_bytes") >= MIB:
+            for each in crowds.enter_context(proxy.clients(SIZE // 10)):
+                each.sendall(10 * ASKED * fetch_of((remote, 0, 0), max_wait_ms=100))
+            proxy.settles()
+        proxy.reads_all_there_is(remote, seconds=KEPT_S * 2 / 3)
+        assert proxy.counts("turned_away_total") > 0

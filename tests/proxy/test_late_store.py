@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -18,6 +19,7 @@ from tests.proxy.running import Held, RunningProxy, received, running
 from tierstate.proxy import cold_reads, fetches
 from tierstate.proxy.budget import FREE
 from tierstate.proxy.cold_reads import ColdRead, wait_for_one
+from tierstate.proxy.peer import Peer
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.state.errors import CorruptData, OffsetOutOfRange, StorageUnavailable, UnknownTopic
 from tierstate.state.routing import Isolation, Tier
@@ -341,3 +343,20 @@ def test_what_was_read_ahead_for_a_client_that_left_is_given_back(cluster: Tiere
             until(lambda: proxy.reader.fetches and proxy.server.budget.used, lambda: None)
         until(lambda: proxy.server.counts.connections == 0, lambda: None)
         assert proxy.server.budget.used == 0
+
+
+def test_a_connection_that_ended_within_a_frame_is_gone_before_python_looks_for_cycles(
+    cluster: TieredCluster, topic: str
+) -> None:
+    """With all that it was reading, which is in no account any more."""
+    with running(cluster) as proxy:
+        gc.collect()
+        gc.disable()
+        try:
+            with asking(proxy) as client:
+                client.sendall(fetch_of((topic, 1, 0), max_wait_ms=100)[:-1])
+                until(lambda: proxy.server.counts.connections == 1, lambda: None)
+            until(lambda: proxy.server.counts.connections == 0, lambda: None)
+            until(lambda: not any(isinstance(each, Peer) for each in gc.get_objects()), lambda: None)
+        finally:
+            gc.enable()

@@ -1,0 +1,63 @@
+"""Memory that all connections share: who takes nothing of what is kept for it loses it to those who are refused."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from operator import methodcaller
+
+from tierstate.proxy.budget import STALLED_S, Budget
+
+SIZE = 8 << 20
+READS = 6 << 20
+"""What reads may have of it."""
+
+
+@dataclass(eq=False)
+class Client:
+    stalled_s: float
+    address: str = "client:1"
+    aborted: bool = False
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+def closed(*clients: Client) -> list[bool]:
+    """Of clients that are being sent all that reads may have, when one more is refused."""
+    budget = Budget(SIZE, methodcaller("abort"))
+    with ExitStack() as sending:
+        assert budget.for_a_read(READS)
+        for each in clients:
+            sending.enter_context(budget.sent_to(each))
+        assert not budget.for_a_read(1)
+    return [each.aborted for each in clients]
+
+
+def test_the_client_that_has_taken_nothing_for_longest_is_closed_alone() -> None:
+    assert closed(Client(STALLED_S), Client(STALLED_S + 1), Client(0)) == [False, True, False]
+
+
+def test_nobody_who_takes_a_little_is_closed() -> None:
+    assert closed(Client(STALLED_S - 0.1), Client(0)) == [False, False]
+
+
+def test_nobody_is_closed_whom_nothing_is_sent_or_while_there_is_memory() -> None:
+    idle = Client(1_000)
+    budget = Budget(SIZE, methodcaller("abort"))
+    with budget.sent_to(idle):
+        assert budget.for_a_read(READS)
+    assert not budget.for_a_read(1)
+    assert not idle.aborted
+
+
+def test_each_refusal_closes_another_one() -> None:
+    clients = [Client(STALLED_S + number) for number in range(3)]
+    budget = Budget(SIZE, methodcaller("abort"))
+    assert budget.for_a_read(READS)
+    with ExitStack() as sending:
+        for each in clients:
+            sending.enter_context(budget.sent_to(each))
+        for left in (2, 1, 0, 0):
+            assert not budget.for_a_read(1)
+            assert sum(not each.aborted for each in clients) == left
