@@ -66,7 +66,7 @@ class Round:
 
     def truncate(self) -> None:
         for number in range(PARTITIONS):
-            self.topic.truncate(number, self.topic.end(number) - self.rnd.randrange(1, 50))
+            self.topic.truncate(number, max(0, self.topic.end(number) - self.rnd.randrange(1, 50)))
 
     def kill_one(self, mode: str) -> bool:
         """A process that does ``mode``, killed soon; whether it had begun."""

@@ -62,10 +62,11 @@ class RealTopic:
     store_folder: Path
     archived_to: ArchivedTo = no_archive
     archived_deletes: ArchivedDeletes = no_archived_deletes
+    tier_partitions: int = 2
 
     @property
     def spec(self) -> TierTopicSpec:
-        return TierTopicSpec(f"_tiers-{self.name}", 2, min(3, len(self.sandbox.brokers)))
+        return TierTopicSpec(f"_tiers-{self.name}", self.tier_partitions, min(3, len(self.sandbox.brokers)))
 
     def create(self, **config: str) -> RealTopic:
         admin: Any = AdminClient({"bootstrap.servers": self.sandbox.bootstrap, "log_level": 0})
@@ -92,7 +93,7 @@ class RealTopic:
                 "kafka": self.sandbox.client_config,
                 "store": {"url": self.store_folder.as_uri()},
                 "tiering": {"include": [self.name]},
-                "tier_state": {"topic": self.spec.name, "partitions": 2},
+                "tier_state": {"topic": self.spec.name, "partitions": self.spec.partitions},
                 "trim": {"delay": 0, **trim},
             }
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -14,13 +15,15 @@ from tierstate.sandbox.java import find_java
 
 @pytest.fixture
 def libs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Kafka's jars in an empty cache."""
-    real = kafka_libs()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    home = tmp_path / "tierstate" / "kafka-4.3.0"
-    home.mkdir(parents=True)
-    (home / "libs").symlink_to(real)
-    return home / "libs"
+    """Kafka's jars in an empty cache: copies, for a JVM follows links, and the real cache may be below any name."""
+    return cached(tmp_path, monkeypatch)
+
+
+def cached(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    libs = folder / "tierstate" / "kafka-4.3.0" / "libs"
+    shutil.copytree(kafka_libs(), libs)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+    return libs
 
 
 def run(libs: Path, options: list[str]) -> str:
@@ -37,6 +40,18 @@ def test_the_second_jvm_takes_kafkas_classes_from_what_the_first_left(libs: Path
     second = ClassArchive(find_java(), libs)
     assert "StorageTool source: shared objects file" in run(libs, second.options(make=True))
     assert len(list(libs.parent.glob("*.jsa*"))) == 1
+
+
+def test_an_archive_below_a_folder_with_a_space_is_in_no_jvms_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    libs = cached(tmp_path / "a cache", monkeypatch)
+    archive = ClassArchive(find_java(), libs)
+    run(libs, archive.options(make=True))
+    archive.keep()
+    (option,) = archive.options()
+    assert option == f"-XX:SharedArchiveFile={next(libs.parent.glob('*.jsa'))}"
+    assert "StorageTool source: " in run(libs, [option])
 
 
 def test_what_a_jvm_that_failed_had_made_is_not_kept(libs: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.scenarios.house import House
+from tests.scenarios.house import House, eventually
 from tests.scenarios.test_drill import commands
 from tierstate.sandbox.kafka import KafkaSandbox
 
@@ -43,6 +43,11 @@ class Restored:
         """What an agent says that does what there is to do."""
         done = self.house.run("agent", "--once", "--json", *flags, code=code)
         return [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
+
+    def status(self) -> dict[str, Any] | None:
+        """As the agent has it; none before its term says where it is asked."""
+        said = self.house.json("describe", self.topic)[0]["agent"]
+        return said if isinstance(said, dict) else None
 
     def put_back(self, backup: Path) -> None:
         self.kafka.stop(0)
@@ -98,7 +103,7 @@ def test_a_restored_broker_and_the_archive_of_its_lost_future_are_told_apart_and
     assert any("parted from its archive" in each["what"] for each in verified), verified
     with house.agent() as agent:
         agent.says("chore failed")
-        described = house.json("describe", restored.topic)[0]["agent"]
+        described = eventually(restored.status)
         assert described["not_trimmed_reason"] == "tier-state-unsafe"
         assert "tierstate recover --begin-history" in described["not_trimmed"]
         assert "tierstate_history_broken 1.0" in agent.metrics()
