@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
+import shutil
 import subprocess
 import tempfile
 from pathlib import Path
@@ -26,6 +28,7 @@ def compiled_program(name: str, jars: Path) -> list[str]:
     """As `java_program`, for one that hands its classes to other class loaders: they find none of a source's."""
     _needs_a_compiler()
     folder = Path(tempfile.mkdtemp(prefix="tierstate-java-"))
+    atexit.register(shutil.rmtree, folder)
     command = [find_java(), "-m", "jdk.compiler/com.sun.tools.javac.Main", "-d", str(folder)]
     command += ["-cp", ":".join(map(str, jars.iterdir())), str(HERE / f"{name}.java")]
     done = subprocess.run(command, capture_output=True, text=True)
