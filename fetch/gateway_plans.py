@@ -15,7 +15,7 @@ import urllib3
 
 from ..broker.fetch_spec import FetchSpec
 from ..log.batch import iter_batches
-from ..state.errors import AccessDenied, CorruptData, InvalidRequest, UnknownTopic
+from ..state.errors import AccessDenied, CorruptData, UnknownTopic
 from ..state.offsets import Offset
 from ..state.routing import Isolation, Tier
 from ..state.segment import AbortedRange, RemoteSegment
@@ -70,10 +70,10 @@ def leased_plan(
     lease_s: float,
     tell: Callable[[str], None],
 ) -> tuple[PlanHead, list[PlannedRange]]:
-    """As `asked_plan`; where nobody may take such a lease ``tell`` hears it, and there is none."""
+    """As `asked_plan`; where nobody may take leases ``tell`` hears it, and there is none."""
     try:
         return asked_plan(client, ranges, isolation, tier, lease_s)
-    except (AccessDenied, InvalidRequest) as error:
+    except AccessDenied as error:
         if not lease_s:
             raise
         found = asked_plan(client, ranges, isolation, tier, 0.0)
