@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.proxy.bare_fetch import fetch_of, records_of
-from tests.scenarios.house import PATIENCE_S, House, Running, eventually, get
+from tests.scenarios.house import PATIENCE_S, House, Running, eventually, get, opened_house
 from tierstate.proxy.budget import FREE
 from tierstate.proxy.cold_reads import KEPT_S
 from tierstate.proxy.peer import HELD
@@ -42,12 +42,8 @@ def descriptors() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def house(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    house = House(kafka, tmp_path_factory.mktemp("crowd") / "house", "crowd")
-    try:
-        house.run("init")
-        yield house
-    finally:
-        house.close()
+    with opened_house(kafka, tmp_path_factory.mktemp("crowd") / "house", "crowd") as made:
+        yield made
 
 
 @pytest.fixture(scope="module")

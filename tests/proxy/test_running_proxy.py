@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 
 from tests.consumer.tiered_cluster import until
 from tests.proxy.running import received
-from tests.scenarios.house import House, Running, eventually, get
+from tests.scenarios.house import House, Running, eventually, get, opened_house
 from tierstate.sandbox.kafka import KafkaSandbox
 
 pytestmark = pytest.mark.kafka
@@ -25,16 +25,12 @@ RECORDS = 1_500
 @pytest.fixture(scope="module")
 def house(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     """With a topic ``orders``, copied and trimmed."""
-    house = House(kafka, tmp_path_factory.mktemp("proxy") / "house", "running-proxy")
-    try:
-        house.run("init")
+    with opened_house(kafka, tmp_path_factory.mktemp("proxy") / "house", "running-proxy") as house:
         topic = house.create("orders", internal_segment_bytes="40000")
         house.append(topic, RECORDS)
         with house.agent():
             eventually(lambda: len(house.logs(topic)) == 1)
         yield house
-    finally:
-        house.close()
 
 
 @pytest.fixture(scope="module")

@@ -257,6 +257,17 @@ class House:
         return [(each["partition"], each["records"], each["digest"]) for each in found]
 
 
+@contextmanager
+def opened_house(kafka: KafkaSandbox, folder: Path, name: str) -> Iterator[House]:
+    """With a tier-state topic; what it started ends with the block."""
+    house = House(kafka, folder, name)
+    try:
+        house.run("init")
+        yield house
+    finally:
+        house.close()
+
+
 def environment(*kept: str) -> dict[str, str]:
     """Without the settings of whoever runs the tests, as the tour has them exported; ``kept``: but for these."""
     return {name: value for name, value in os.environ.items() if name in kept or not name.startswith("TIERSTATE_")}

@@ -19,7 +19,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.scenarios.house import House, Running, eventually
+from tests.scenarios.house import House, Running, eventually, opened_house
 from tierstate.sandbox.kafka import KafkaSandbox
 
 pytestmark = pytest.mark.kafka
@@ -55,12 +55,8 @@ class Two:
 
 @pytest.fixture(scope="module")
 def house(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    made = House(kafka, tmp_path_factory.mktemp("workers") / "house", "workers")
-    try:
-        made.run("init")
+    with opened_house(kafka, tmp_path_factory.mktemp("workers") / "house", "workers") as made:
         yield made
-    finally:
-        made.close()
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.scenarios.house import House, eventually
+from tests.scenarios.house import House, eventually, opened_house
 from tierstate.sandbox.kafka import KafkaSandbox
 
 pytestmark = pytest.mark.kafka
@@ -15,12 +15,8 @@ RECORDS = 600
 
 @pytest.fixture(scope="module")
 def house(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    made = House(kafka, tmp_path_factory.mktemp("status") / "house", "status")
-    try:
-        made.run("init")
+    with opened_house(kafka, tmp_path_factory.mktemp("status") / "house", "status") as made:
         yield made
-    finally:
-        made.close()
 
 
 def test_one_table_says_what_is_remote_what_the_broker_saves_and_who_is_silent(house: House) -> None:
