@@ -28,8 +28,8 @@ import h11
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from ..runtime.acceptor import A_TURN
 from ..runtime.gateway_settings import Gateway
-from ..runtime.shared_socket import A_TURN
 from .auth import CERTIFICATE
 from .outgoing import Outgoing
 from .service import ClientLeft
@@ -88,15 +88,6 @@ class Open:
             loop.call_soon(self._end_some, loop)
 
 
-def protocol_of(connections: Open, tls: ssl.SSLContext | None = None) -> type[asyncio.Protocol]:
-    """For uvicorn's ``http``; TLS is begun by it, not by uvicorn. ``connections``: has admitted them."""
-
-    class Bound(HttpProtocol):
-        open_ones, context = connections, tls
-
-    return Bound
-
-
 class _Connection(h11.Connection):
     """What is sent of a body is written from where it lies; h11 itself would copy it once more, and twice in chunks."""
 
@@ -106,15 +97,14 @@ class _Connection(h11.Connection):
 
 
 class HttpProtocol(H11Protocol):
-    """Made by uvicorn, one for each connection."""
+    """One for each connection."""
 
-    open_ones: Open
-    context: ssl.SSLContext | None
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, open_ones: Open, tls: ssl.SSLContext | None, address: str, **of_server: Any) -> None:
+        """``open_ones``: has admitted it. ``of_server``: what uvicorn's asks for."""
+        super().__init__(**of_server)
         self.conn = _Connection(h11.SERVER, LONGEST_HEAD)
-        self._address: str | None = None
+        self.open_ones, self._tls = open_ones, tls
+        self._address: str | None = address
         self._accepted: asyncio.Transport
         self._begun = False
         """Whether TLS, if there is any, has been agreed upon."""
@@ -128,13 +118,12 @@ class HttpProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._accepted = accepted = cast(asyncio.Transport, transport)
-        self._address = transport.get_extra_info("peername")[0]
         self._await_head()
-        if self.context is None:
+        if self._tls is None:
             self._begin(accepted)
         else:
             accepted.pause_reading()  # what comes now is the handshake's
-            self._handshake = self.loop.create_task(self._shake_hands(accepted, self.context))
+            self._handshake = self.loop.create_task(self._shake_hands(accepted, self._tls))
 
     async def _shake_hands(self, accepted: asyncio.Transport, context: ssl.SSLContext) -> None:
         patience = 2 * self.open_ones.settings.head_timeout  # the head's time, which is less, ends it
@@ -153,7 +142,7 @@ class HttpProtocol(H11Protocol):
     def _begin(self, transport: asyncio.Transport) -> None:
         self._begun = True
         transport.set_write_buffer_limits(high=WRITE_HIGH)
-        outgoing = Outgoing(transport, self.loop, plain=self.context is None)
+        outgoing = Outgoing(transport, self.loop, plain=self._tls is None)
         super().connection_made(outgoing)
         self.app = self._watched(self.app, outgoing, transport.get_extra_info("peercert"))
 

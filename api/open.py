@@ -8,8 +8,6 @@ import ssl
 import threading
 from collections.abc import Iterable
 
-import uvicorn
-
 from ..app.plans import Plans
 from ..app.registered_values import open_registered_values
 from ..broker.callers import Callers
@@ -22,19 +20,17 @@ from ..runtime.metrics import Metrics
 from ..runtime.registry_settings import Registry
 from ..runtime.service import Service
 from ..runtime.setting_types import Address
-from ..runtime.shared_socket import AdmittingSocket
-from ..runtime.watchdog import alive, loop
+from ..runtime.watchdog import loop
 from ..state.errors import InvalidSettings
+from .accepting_server import AcceptingServer
 from .access_log import AccessLog
 from .app import create_app
-from .connections import Open, protocol_of
+from .connections import Open
 from .service import FetchService, GatewayReader
 
 log = logging.getLogger(__name__)
 BACKLOG = 1024
-"""Connections that wait in the kernel; how many of them begin in a turn of the loop, the socket says."""
-DRAIN_SECONDS = 10
-"""Answers in progress may take so long after a stop; long polls end at once."""
+"""Connections that wait in the kernel."""
 
 
 class GatewayServer:
@@ -46,7 +42,7 @@ class GatewayServer:
         settings: Gateway,
         mechanism: str = DEFAULT_MECHANISM,
         listener: Listener = ignore,
-        listening: AdmittingSocket | None = None,
+        listening: socket.socket | None = None,
     ) -> None:
         """``listening``: a socket that other processes accept at, too; None: one of its own."""
         context = _tls_of(settings)
@@ -54,22 +50,9 @@ class GatewayServer:
         self._lines = None if path is None else AppendedLines(path, "gateway.access_log", _warn)
         access = AccessLog(service.clock, listener, None if self._lines is None else self._lines.write)
         self.service, self.open = service, Open(settings)
-        self._config = uvicorn.Config(
-            create_app(service, settings.auth.mechanism or mechanism, access),
-            http=protocol_of(self.open, context),
-            loop="asyncio",
-            ws="none",
-            lifespan="on",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=DRAIN_SECONDS,
-            backlog=BACKLOG,
-        )
-        logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-        self._server = _Server(self._config, service)
         self._socket = listen_at(settings.listen) if listening is None else listening
-        self._socket.admit = self.open.admit
+        app = create_app(service, settings.auth.mechanism or mechanism, access)
+        self._server = AcceptingServer(app, self.open, self._socket, service.clock, context, service.tail.close)
         self.address = Address(settings.listen.host, self._socket.getsockname()[1])
         """With the port that was taken."""
         self.url = url_of(settings, self._socket)
@@ -87,25 +70,10 @@ class GatewayServer:
     def _serve(self, stopping: threading.Event) -> None:
         if not stopping.is_set():
             with loop("gateway"):
-                self._server.run(sockets=[self._socket])
+                self._server.run()
 
     def _stop(self) -> None:
         self._server.should_exit = True
-
-
-class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, service: FetchService) -> None:
-        super().__init__(config)
-        self._service = service
-
-    async def on_tick(self, counter: int) -> bool:
-        """Several times a second, unless something blocks the loop."""
-        alive()
-        return await super().on_tick(counter)
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._service.tail.close()
-        await super().shutdown(sockets)
 
 
 def open_gateway(
@@ -118,7 +86,7 @@ def open_gateway(
     plans: Plans | None = None,
     groups: Callers | None = None,
     registry: Registry | None = None,
-    listening: AdmittingSocket | None = None,
+    listening: socket.socket | None = None,
 ) -> GatewayServer:
     """``hidden``: topics that are never served, as the tier-state topic. ``callers``: how brokers are asked about them.
     ``plans``: for readers without a key to the bucket; None makes none. ``groups``: how they are asked about groups.
@@ -161,7 +129,7 @@ def url_of(settings: Gateway, listening: socket.socket) -> str:
     return f"{scheme}://{Address(settings.listen.host, listening.getsockname()[1])}"
 
 
-def listen_at(listen: Address) -> AdmittingSocket:
+def listen_at(listen: Address) -> socket.socket:
     """Raises InvalidSettings."""
     try:
         made = socket.create_server(
@@ -172,7 +140,7 @@ def listen_at(listen: Address) -> AdmittingSocket:
         # Inherited by what it accepts. asyncio leaves sockets made like this alone, and every answer of two writes
         # would wait 40 ms for the client's delayed acknowledgement.
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return AdmittingSocket(fileno=made.detach())
+        return made
     except OSError as error:
         raise InvalidSettings([f"gateway.listen: cannot listen on {listen}, {error.strerror}"]) from error
 

@@ -6,11 +6,12 @@ import json
 import sys
 from pathlib import Path
 
-import uvicorn
 from starlette.types import Receive, Scope, Send
 
-from tierstate.api.connections import Open, protocol_of
+from tierstate.api.accepting_server import AcceptingServer
+from tierstate.api.connections import Open
 from tierstate.api.open import listen_at
+from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.gateway_settings import Gateway
 from tierstate.runtime.setting_types import Address
 
@@ -29,20 +30,9 @@ def serve(answers: Path, media_type: str) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
-    open_ones = Open(Gateway())
-    config = uvicorn.Config(
-        app,
-        http=protocol_of(open_ones),
-        loop="asyncio",
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-    )
     sock = listen_at(Address("127.0.0.1", 0))
-    sock.admit = open_ones.admit
     print(f"http://127.0.0.1:{sock.getsockname()[1]}", flush=True)
-    uvicorn.Server(config).run(sockets=[sock])
+    AcceptingServer(app, Open(Gateway()), sock, SystemClock()).run()
 
 
 if __name__ == "__main__":

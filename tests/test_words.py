@@ -22,9 +22,9 @@ FACES = "api cli consumer proxy sandbox spark".split()
 for. But none of their classes takes another one's name."""
 
 KAFKA = set(
-    "acl batch broker client config control epoch fetch group header id index isolation key leadership log marker"
-    " meta object partition quota range reader record remote replica request resource retention sasl snapshot source"
-    " state store transaction truncation upload uuid writer".split()
+    "acceptor acl batch broker client config control epoch fetch group header id index isolation key leadership log"
+    " marker meta object partition quota range reader record remote replica request resource retention sasl snapshot"
+    " source state store transaction truncation upload uuid writer".split()
 )
 """Words of Kafka, and of every object store."""
 

@@ -6,12 +6,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import uvicorn
 from starlette.types import ASGIApp
 
 from tests.scenarios.house import eventually
-from tierstate.api.connections import Open, protocol_of
+from tierstate.api.accepting_server import AcceptingServer
+from tierstate.api.connections import Open
 from tierstate.api.open import listen_at
+from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.gateway_settings import Gateway
 from tierstate.runtime.setting_types import Address
 
@@ -19,16 +20,14 @@ from tierstate.runtime.setting_types import Address
 @contextmanager
 def served(app: ASGIApp) -> Iterator[tuple[str, int]]:
     """Its address."""
-    open_ones = Open(Gateway())
-    config = uvicorn.Config(app, http=protocol_of(open_ones), loop="asyncio", lifespan="off", log_config=None)
-    server = uvicorn.Server(config)
     with listen_at(Address("127.0.0.1", 0)) as listening:
-        listening.admit = open_ones.admit
-        serving = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        server = AcceptingServer(app, Open(Gateway()), listening, SystemClock())
+        address: tuple[str, int] = listening.getsockname()
+        serving = threading.Thread(target=server.run)
         serving.start()
         try:
             eventually(lambda: server.started)
-            yield listening.getsockname()
+            yield address
         finally:
             server.should_exit = True
             serving.join(20)

@@ -1,0 +1,143 @@
+"""A turn of a loop takes few of many that connect, and more where turns are long; a flood gets a tenth of its time."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from tierstate.runtime.acceptor import A_FEW, A_TURN, ONE_MORE_S, RETRY_S, Acceptor
+from tierstate.runtime.clock import ManualClock
+
+REFUSED_S = 0.001
+"""What it takes to turn one away, by the clock of these tests."""
+
+
+class Exhausted(socket.socket):
+    """A listening socket of a process that has no descriptor left, once."""
+
+    left = 0
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        if self.left:
+            return super().accept()
+        self.left += 1
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+class Door:
+    """An acceptor in a loop that runs, and clients."""
+
+    def __init__(self, opened: ExitStack, kind: type[socket.socket] = socket.socket) -> None:
+        self._opened, self.clock = opened, ManualClock()
+        made = socket.create_server(("127.0.0.1", 0), backlog=256)
+        self.listening = opened.enter_context(kind(fileno=made.detach()))
+        self.begun = 0
+        self.refused = list[float]()
+        """When, by the loop's time."""
+        self.room = 1_000
+        self.answers_s = 0.0
+        """What each turn of the loop takes besides."""
+        self.acceptor = Acceptor(self.listening, self._admit, self._begin, self.clock)
+
+    def connect(self, count: int) -> None:
+        for _ in range(count):
+            self._opened.enter_context(socket.create_connection(self.listening.getsockname()))
+
+    def run(self, done: Callable[[], bool], rest_s: float = 0.0) -> list[int]:
+        """How many of those who connected began in each turn of the loop, up to when it is done; then it rests."""
+        turns = list[int]()
+
+        async def turning() -> None:
+            self.acceptor.open()
+            patience = asyncio.get_running_loop().time() + 20
+            while not done():
+                assert asyncio.get_running_loop().time() < patience
+                before = self.begun
+                self.clock.advance(self.answers_s)
+                await asyncio.sleep(0)
+                turns.append(self.begun - before)
+            self.acceptor.close()
+            await asyncio.sleep(rest_s)
+
+        asyncio.run(turning())
+        return turns
+
+    def _admit(self, accepted: socket.socket, peer: Any) -> bool:
+        if self.begun < self.room:
+            return True
+        self.refused.append(asyncio.get_running_loop().time())
+        self.clock.advance(REFUSED_S)
+        return False
+
+    def _begin(self, accepted: socket.socket, peer: Any) -> None:
+        self._opened.enter_context(accepted)
+        self.begun += 1
+
+
+@pytest.fixture
+def door() -> Iterator[Door]:
+    with ExitStack() as opened:
+        yield Door(opened)
+
+
+def test_a_short_turn_takes_few_of_many(door: Door) -> None:
+    door.connect(20)
+    assert max(door.run(lambda: door.begun == 20)) == A_TURN
+
+
+def test_who_connects_while_turns_are_long_waits_for_few_of_them(door: Door) -> None:
+    door.connect(100)
+    door.answers_s = 20.5 * ONE_MORE_S
+    taken = [each for each in door.run(lambda: door.begun == 100) if each]
+    assert taken[:2] == [A_TURN, 20]
+    assert len(taken) == 6
+
+
+def test_a_time_without_connections_is_no_long_turn(door: Door) -> None:
+    door.connect(1)
+    door.run(lambda: door.begun == 1)
+    door.clock.advance(40 * ONE_MORE_S)
+    door.connect(40)
+    assert max(door.run(lambda: door.begun == 41)) == A_TURN
+
+
+def test_after_a_few_that_may_not_stay_it_rests_for_nine_times_as_long_as_they_took(door: Door) -> None:
+    door.room = 0
+    door.connect(3 * A_FEW)
+    door.run(lambda: len(door.refused) == 3 * A_FEW)
+    for last, following in ((A_FEW - 1, A_FEW), (2 * A_FEW - 1, 2 * A_FEW)):
+        assert door.refused[following] - door.refused[last] >= 0.99 * 9 * A_FEW * REFUSED_S
+
+
+def test_those_behind_a_flood_get_their_turn(door: Door) -> None:
+    door.room = 0
+    door.connect(3 * A_FEW)
+    door.run(lambda: len(door.refused) == 2 * A_FEW)
+    door.room = 1_000
+    door.run(lambda: door.begun == A_FEW)
+
+
+def test_one_that_is_closed_while_it_rests_accepts_nobody_any_more(door: Door) -> None:
+    door.room = 0
+    door.connect(2 * A_FEW)
+    door.run(lambda: len(door.refused) == A_FEW, rest_s=2 * 9 * A_FEW * REFUSED_S)
+    assert len(door.refused) == A_FEW
+
+
+def test_without_a_descriptor_left_it_says_so_and_tries_again(caplog: pytest.LogCaptureFixture) -> None:
+    with ExitStack() as opened, caplog.at_level(logging.WARNING):
+        door = Door(opened, Exhausted)
+        door.connect(1)
+        before = time.monotonic()
+        door.run(lambda: door.begun == 1)
+        assert time.monotonic() - before >= 0.99 * RETRY_S
+    assert "Too many open files" in caplog.text
