@@ -42,8 +42,12 @@ class LoggedCall:
         self._log, self._client, self._path = log, client, path
         self._began = log.clock.monotonic()
         self._status = self._bytes = 0
-        self.user = ""
-        self.read: dict[str, Any] = {}
+        self.user = self._topic = ""
+        self._read: dict[str, Any] = {}
+
+    def reads(self, topic: str, said: dict[str, Any]) -> None:
+        """``said``: tier and offsets of what is answered of it."""
+        self._topic, self._read = topic, said
 
     def sent(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -54,7 +58,9 @@ class LoggedCall:
     def over(self) -> None:
         clock = self._log.clock
         seconds = clock.monotonic() - self._began
-        self._log.listener(GatewayAnswered(self._status, self._bytes, seconds))
+        self._log.listener(
+            GatewayAnswered(self._status, self._bytes, seconds, self.user, self._topic, self._read.get("tier", ""))
+        )
         if self._log.write is None:
             return
         time = moment(clock.now_ms())
@@ -67,4 +73,4 @@ class LoggedCall:
             "bytes": self._bytes,
             "seconds": round(seconds, 3),
         }
-        self._log.write(json.dumps(line | self.read))
+        self._log.write(json.dumps(line | self._read))

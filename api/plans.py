@@ -186,11 +186,8 @@ async def read_object(
         held.release()
         raise
     if (access := request.scope.get(ACCESS)) is not None:
-        access.read = {
-            "tier": Tier.REMOTE.value,
-            "first_offset": segment.offsets.start,
-            "next_offset": segment.offsets.end + 1,
-        }
+        offsets = {"first_offset": segment.offsets.start, "next_offset": segment.offsets.end + 1}
+        access.reads(topic, {"tier": Tier.REMOTE.value, **offsets})
     status = 206 if "Content-Range" in headers else 200
     return _Held(pieces, held, pool, headers, status, "application/octet-stream")
 

@@ -149,7 +149,7 @@ async def respond(request: Request, service: FetchService, call: Call, wanted: R
         held.release()
         raise
     if (access := request.scope.get(ACCESS)) is not None:
-        access.read = answer.said
+        access.reads(call.topic, answer.said)
     return AnswerResponse(answer, held)
 
 

@@ -300,11 +300,17 @@ class RemoteFetched:
 
 @dataclass(frozen=True, slots=True)
 class GatewayAnswered:
-    """One call of a gateway is over. ``bytes`` of its body were sent; ``seconds`` since its head was there."""
+    """One call of a gateway is over. ``bytes`` of its body were sent; ``seconds`` since its head was there.
+
+    ``user``: as it was proven. ``topic_read``, ``tier``: of what was read, empty where nothing of a topic was.
+    """
 
     status: int
     bytes: int
     seconds: float
+    user: str = ""
+    topic_read: str = ""
+    tier: str = ""
 
 
 @dataclass(frozen=True, slots=True)

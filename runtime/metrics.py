@@ -75,9 +75,14 @@ COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     ),
     "tierstate_remote_fetch_bytes_total": ("Bytes read from the object store for readers.", ()),
     "tierstate_gateway_answers_total": ("Calls that a gateway answered, by HTTP status.", ("status",)),
-    "tierstate_gateway_sent_bytes_total": ("Bytes of bodies that a gateway sent.", ()),
+    "tierstate_gateway_sent_bytes_total": (
+        "Bytes of bodies that a gateway sent, by who read which topic; of the first thousand of those.",
+        ("user", "topic", "tier"),
+    ),
     "tierstate_chunk_cache_off_total": ("Times the disk cache was not used, or turned itself off.", ()),
 }
+READERS = 1_000
+"""Users, each with a topic and a tier, that a gateway's bytes are counted by; whoever comes later is nobody."""
 _TABLE = ("table",)
 TALLIES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "tierstate_table_commits_total": ("Commits to a table that follows a topic.", _TABLE),
@@ -209,6 +214,7 @@ class Metrics:
             for name, (doc, labels) in COUNTERS.items()
         }
         self._labelled: dict[tuple[str, ...], Counter] = {}
+        self._readers = set[tuple[str, str, str]]()
         self._seconds = {name: Histogram(name, doc, registry=self._registry) for name, doc in SECONDS.items()}
         self._read = _Read()
         self._topics: list[Callable[[], Iterable[str]]] = []
@@ -220,7 +226,7 @@ class Metrics:
         match event:
             case GatewayAnswered():  # the first: thousands in a second
                 self._add("tierstate_gateway_answers_total", 1, str(event.status))
-                self._add("tierstate_gateway_sent_bytes_total", event.bytes)
+                self._add("tierstate_gateway_sent_bytes_total", event.bytes, *self._reader(event))
                 self._seconds["tierstate_gateway_answer_seconds"].observe(event.seconds)
             case SegmentCopied():
                 self._add("tierstate_remote_copy_bytes_total", event.log_bytes, event.topic)
@@ -308,6 +314,15 @@ class Metrics:
                 for topic in topics:
                     self.begin(name, topic)
         return list(self._registry.collect())
+
+    def _reader(self, event: GatewayAnswered) -> tuple[str, str, str]:
+        """User, topic and tier, as labels."""
+        found = event.user, event.topic_read, event.tier
+        if found not in self._readers:
+            if len(self._readers) >= READERS:
+                return "", "", ""
+            self._readers.add(found)
+        return found
 
     def _add(self, name: str, amount: float, *labels: str) -> None:
         counter = self._labelled.get((name, *labels))

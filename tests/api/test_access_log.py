@@ -50,7 +50,11 @@ def test_each_call_is_logged_with_who_read_what_and_no_secret(tokens: Tokens) ->
         "time": "2023-11-14T22:13:20Z",
     }
     assert [type(event) for event in told] == [GatewayAnswered] * 4
-    assert told[0] == GatewayAnswered(200, len(answer.content), 0.0)
+    assert told[0] == GatewayAnswered(200, len(answer.content), 0.0, "ann", "t", "local")
+    assert {(each.user, each.topic_read) for each in told[1:] if isinstance(each, GatewayAnswered)} == {
+        ("ann", ""),
+        ("", ""),
+    }
     assert not any(word in text for text in lines for word in ("secret", "guessed", "private"))
 
 

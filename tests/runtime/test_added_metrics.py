@@ -12,11 +12,13 @@ from tierstate.runtime.added_metrics import added, exposition, lasting
 from tierstate.runtime.listener import GatewayAnswered
 from tierstate.runtime.metrics import Metrics
 
+ANN = {"tier": "remote", "topic": "orders", "user": "ann"}
+
 
 def counted(*statuses: int) -> Metrics:
     metrics = Metrics()
     for status in statuses:
-        metrics.listen(GatewayAnswered(status, 100, 0.2))
+        metrics.listen(GatewayAnswered(status, 100, 0.2, "ann", "orders", "remote"))
     return metrics
 
 
@@ -38,7 +40,7 @@ def test_counters_and_histograms_of_all_are_added_up_by_label() -> None:
     found = said(added([one.families(), pickle.loads(pickle.dumps(other.families()))]))
     assert found["tierstate_gateway_answers_total{'status': '200'}"] == 3
     assert found["tierstate_gateway_answers_total{'status': '404'}"] == 1
-    assert found["tierstate_gateway_sent_bytes_total"] == 400
+    assert found[f"tierstate_gateway_sent_bytes_total{ANN}"] == 400
     assert found["tierstate_gateway_answer_seconds_count"] == 4
     assert found["tierstate_gateway_answer_seconds_bucket{'le': '0.25'}"] == 4
     assert found["tierstate_gateway_connections"] == 7

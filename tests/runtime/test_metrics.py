@@ -8,8 +8,8 @@ from typing import Any, get_args
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tierstate.runtime.listener import Event, RemoteFetched
-from tierstate.runtime.metrics import COUNTERS, GAUGES, SECONDS, TALLIES, UNREADABLE, Metrics
+from tierstate.runtime.listener import Event, GatewayAnswered, RemoteFetched
+from tierstate.runtime.metrics import COUNTERS, GAUGES, READERS, SECONDS, TALLIES, UNREADABLE, Metrics
 
 
 def samples(metrics: Metrics) -> dict[str, float]:
@@ -67,6 +67,17 @@ def test_bytes_and_requests_add_up() -> None:
     found = samples(metrics)
     assert found["tierstate_remote_fetch_bytes_total"] == 123
     assert found["tierstate_remote_fetch_seconds_count"] == 2
+
+
+def test_what_a_gateway_sends_is_told_apart_by_who_reads_which_topic_and_bounded() -> None:
+    metrics = Metrics()
+    for number in range(READERS + 5):
+        metrics.listen(GatewayAnswered(200, 100, 0.1, f"user {number}", "orders", "remote"))
+    metrics.listen(GatewayAnswered(200, 7, 0.1, "user 0", "orders", "remote"))
+    (sent,) = (each for each in metrics.families() if each.name == "tierstate_gateway_sent_bytes")
+    found = {each.labels["user"]: each.value for each in sent.samples if each.name.endswith("_total")}
+    assert len(found) == READERS + 1
+    assert (found["user 0"], found["user 1"], found[""]) == (107, 100, 500)
 
 
 def test_two_processes_objects_do_not_share_a_registry() -> None:
