@@ -32,32 +32,39 @@ def copied(tmp_path: Path, *hot: tuple[int, int]) -> tuple[list[bool], list[bool
     return before, resident(path)
 
 
+def assert_only_these(found: list[bool], wanted: list[bool]) -> None:
+    """No other page, and of these hardly any is missing: a kernel takes single clean pages when it likes (some in a
+    minute, with nobody reading or dropping any); a copy that lets go of what is not its own does so by whole windows.
+    """
+    assert not [page for page, (has, may) in enumerate(zip(found, wanted, strict=True)) if has and not may]
+    assert sum(wanted) - sum(found) <= sum(wanted) // 50
+
+
 def test_a_cold_log_is_cold_again_after_it_was_copied(tmp_path: Path) -> None:
     before, after = copied(tmp_path)
     assert (sum(before), sum(after)) == (0, 0)
 
 
 def test_a_hot_log_is_as_hot_after_it_was_copied(tmp_path: Path) -> None:
-    before, after = copied(tmp_path, (0, PAGES))
-    assert (sum(before), sum(after)) == (PAGES, PAGES)
+    for found in copied(tmp_path, (0, PAGES)):
+        assert_only_these(found, [True] * PAGES)
 
 
 @pytest.mark.parametrize("edge", [1, 700, 1000, PAGES - 1])
 def test_the_hot_beginning_of_a_log_stays_and_the_rest_goes(tmp_path: Path, edge: int) -> None:
-    before, after = copied(tmp_path, (0, edge))
-    assert before == after == [page < edge for page in range(PAGES)]
+    for found in copied(tmp_path, (0, edge)):
+        assert_only_these(found, [page < edge for page in range(PAGES)])
 
 
 @pytest.mark.parametrize("edge", [1, 700, 1000, PAGES - 1])
 def test_the_hot_end_of_a_log_stays_and_the_rest_goes(tmp_path: Path, edge: int) -> None:
-    before, after = copied(tmp_path, (edge, PAGES))
-    assert before == after == [page >= edge for page in range(PAGES)]
+    for found in copied(tmp_path, (edge, PAGES)):
+        assert_only_these(found, [page >= edge for page in range(PAGES)])
 
 
 def test_islands_of_hot_pages_stay_and_nothing_beside_them(tmp_path: Path) -> None:
-    before, after = copied(tmp_path, (300, 900), (1200, 1900))
-    assert before == after
-    assert sum(after) == 1300
+    for found in copied(tmp_path, (300, 900), (1200, 1900)):
+        assert_only_these(found, [300 <= page < 900 or 1200 <= page < 1900 for page in range(PAGES)])
 
 
 def test_a_copy_that_ends_early_leaves_nothing_behind(tmp_path: Path) -> None:
