@@ -17,6 +17,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import cast
 
 from .consumer import SIZES
 from .gateway import FORMS
@@ -103,7 +104,7 @@ async def _forever(count: int, connect: Connect, act: Callable[[Streams, int], A
 
 
 async def _ask_and_read_nothing(streams: Streams, number: int) -> None:
-    streams[1].transport.pause_reading()  # type: ignore[attr-defined]
+    cast(asyncio.Transport, streams[1].transport).pause_reading()
     for offset in itertools.count(0, 64):
         streams[1].write(_request(f"{LOCAL}/partitions/0/records?max_bytes=1048576&offset={offset % 6400}", JSON))
         await streams[1].drain()
