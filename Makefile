@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 .DEFAULT_GOAL := help
 # Containers often forbid Python to keep what it compiled: every test process would compile all of it again.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help setup java demo quick test test-all prove soak check bench lock
+.PHONY: help setup java demo quick test test-rest test-all nightly prove soak check format wheel bench lock
 
 help:  ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -53,14 +53,23 @@ demo: java $(STAMP)  ## the main job on real parts: a year of flights, copied, t
 WORKERS := $(shell expr `nproc` \* 2)
 PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-quick: $(STAMP)  ## the pure rooms and the formats, in a minute: no broker, no network
-	@$(PYTEST) tests/state tests/rules tests/schemas tests/runtime tests/log -m "not slow and not kafka and not spark"
+quick: $(STAMP)  ## the pure packages and the formats, in a minute: no broker, no network
+	@$(PYTEST) tests/state tests/rules tests/schemas tests/runtime tests/log -m "not slow and not extended"
 
-test: java $(STAMP)  ## the tests, up to four files of them at a time
-	@$(PYTEST)
+test: java $(STAMP)  ## prove each promise of the README once, in minutes; the same examples in every run
+	@PYTHONHASHSEED=0 $(PYTEST) -m "not slow and not extended"
 
-test-all: java $(STAMP)  ## the tests and the long campaigns
+test-rest: java $(STAMP)  ## what CI runs after make test: every other test on real brokers and Spark
+	@$(PYTEST) -m "extended and not slow"
+
+test-all: java $(STAMP)  ## every test, the slow ones too (hours)
 	@$(PYTEST) -m "slow or not slow"
+
+# A failing example that hypothesis found is written into its test as @example, to be committed.
+nightly: java $(STAMP)  ## the slow tests, and property tests with new seeds; HALF=1 or HALF=2 runs one half of the files
+	@rm -rf .hypothesis/patches
+	@$(PYTEST) -m "slow or drawn" --hypothesis-profile=exploring --part=$(or $(HALF:%=%/2),1/1) || { \
+	  code=$$?; for patch in .hypothesis/patches/*.patch; do test -e "$$patch" && git apply --verbose "$$patch"; done; exit $$code; }
 
 prove: $(STAMP)  ## generated histories over production code: HISTORIES=100000 FROM_SEED=0; goes on where it stopped
 	@$(BIN)/python -m tests.histories.prove --histories $(or $(HISTORIES),10000) --from-seed $(or $(FROM_SEED),0)
@@ -69,6 +78,13 @@ prove: $(STAMP)  ## generated histories over production code: HISTORIES=100000 F
 soak: java $(STAMP)  ## agents left alone, in small: MINUTES=10 SEED=1; brokers, agents and the store go and come, the report is in build/soak; then the decoder is fuzzed as long, build/fuzz keeps what it found
 	@$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),10) --seed $(or $(SEED),1) $(if $(JSON),--json)
 	@$(BIN)/python -m tests.fuzz batches --minutes $(or $(MINUTES),10)
+
+format: $(STAMP)  ## rewrite the code as ruff formats it, and mend what ruff can mend
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+wheel: $(STAMP)  ## build dist/tierstate-*.whl from a copy of the checkout
+	@$(BIN)/python -m tests.wheels dist
 
 check: $(STAMP)  ## format, lint, types, floors
 	@$(BIN)/ruff format --check .

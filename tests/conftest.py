@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from tests.scheduling import begins, by_rooms
+from tests.tiers import EXPLORING, has_nothing_essential, mark_tier, part_of
 from tierstate.sandbox.artifacts import RELEASES
 from tierstate.sandbox.kafka import KafkaSandbox
 
@@ -18,8 +20,27 @@ pytest.register_assert_rewrite(*(f"tests.{name}" for name in _ROOMS))  # what he
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that starts us by & has it ignored, for children too
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+settings.register_profile("fixed", derandomize=True)
+settings.register_profile(EXPLORING, print_blob=True)
+settings.load_profile("fixed")  # `make nightly` explores with seeds of its own: --hypothesis-profile
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--part", default="1/1", help="run one part of the files, such as 1/2 (make nightly HALF=1)")
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest selects by marker
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        mark_tier(item)
+    items[:] = [item for item in items if part_of(item.location[0], config.getoption("part"))]
     items.sort(key=begins)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not import a file of which `make test` selects no test: each worker would take seconds for it."""
+    selects_extended = "not extended" not in (config.option.markexpr or "")
+    return None if selects_extended else has_nothing_essential(collection_path) or None
 
 
 @pytest.hookimpl(optionalhook=True)

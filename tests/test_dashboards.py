@@ -171,7 +171,7 @@ def test_an_alert_asks_for_what_is_exposed_and_names_labels_that_its_series_have
 
 
 @pytest.mark.parametrize("rule", RULES, ids=by_name)
-def test_an_alert_says_how_bad_what_how_much_and_what_to_do(rule: dict[str, Any]) -> None:
+def test_an_alert_has_a_severity_its_annotations_and_templates_that_prometheus_fills(rule: dict[str, Any]) -> None:
     assert rule.keys() - {"for"} == {"alert", "expr", "labels", "annotations"}
     assert re.fullmatch(r"Tierstate[A-Z]\w+", rule["alert"])
     assert re.fullmatch(r"\d+[mhd]", rule.get("for", "0m"))
@@ -179,8 +179,6 @@ def test_an_alert_says_how_bad_what_how_much_and_what_to_do(rule: dict[str, Any]
     assert rule["labels"]["severity"] in SEVERITIES
     notes = rule["annotations"]
     assert notes.keys() == {"summary", "description", "command", "runbook"}
-    assert not notes["summary"].endswith(".")
-    assert re.search(r"\$value|\d", notes["description"]), "a description has a number"
     for text in (notes["summary"], notes["description"]):
         assert text.count("{{") == text.count("}}")
         for template in re.findall(r"{{(.*?)}}", text):
@@ -300,12 +298,6 @@ def test_a_dashboard_needs_no_plugin_and_every_query_goes_to_the_chosen_data_sou
     for panel in drawn(path):
         assert panel["datasource"] == chosen
         assert all(target["datasource"] == chosen for target in panel["targets"])
-
-
-@pytest.mark.parametrize("path", BOARDS, ids=name_of)
-def test_a_panel_explains_itself_in_one_sentence(path: Path) -> None:
-    for panel in drawn(path):
-        assert re.fullmatch(r"[A-Z][^.]+\.", panel["description"]), panel["title"]
 
 
 @pytest.mark.parametrize("path", BOARDS, ids=name_of)

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from tests.test_deploy import COMPOSE, parse
-from tests.test_docs import FENCE, LINK, PAGES, ROOT, SOURCE, anchor_of, not_yet, readme
+from tests.test_docs import FENCE, LINK, PAGES, ROOT, SOURCE, anchor_of, not_yet
 from tierstate.broker.acls import AGENT, INIT, READER, Resource, Right
 from tierstate.schemas.registry import schemas
 
@@ -241,7 +241,3 @@ def test_every_image_of_ours_is_of_this_version() -> None:
 def test_the_page_on_upgrades_knows_every_version_of_the_facts() -> None:
     newest = max(int(name.split(".")[1].removeprefix("v")) for name in schemas())
     assert f"tierstate.v{newest}.*" in UPGRADE.read_text()
-
-
-def test_the_readme_is_read_at_one_sitting() -> None:
-    assert len(readme().splitlines()) <= 150

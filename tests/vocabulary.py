@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from pydantic import BaseModel
@@ -61,7 +62,7 @@ PRINTED = ("Counted", "EndTransaction", "Obeyed", "PartitionFacts", "PartitionSt
 
 def keys_of_commands() -> set[str]:
     """Of every dict that a command or the gateway spells out, and of values that are printed whole."""
-    spelled = {key for file in _files(*PRINTING) for key in _dict_keys(ast.parse(file.read_text()))}
+    spelled = {key for file in _files(*PRINTING) for key in _dict_keys(_parsed(file))}
     return spelled | {name for fields in fields_of_printed().values() for name in fields}
 
 
@@ -69,7 +70,7 @@ def fields_of_printed() -> dict[str, list[str]]:
     classes = [
         node
         for file in _files(*ROOM_NAMES)
-        for node in ast.parse(file.read_text()).body
+        for node in _parsed(file).body
         if isinstance(node, ast.ClassDef) and node.name in PRINTED
     ]
     return {
@@ -92,7 +93,12 @@ def keys_of_errors() -> set[str]:
     """Of the facts that any of our errors is raised or made with, also those gathered as ``facts`` before."""
     kinds = {name for name, each in vars(errors).items() if isinstance(each, type) and issubclass(each, Exception)}
     kinds |= {"error_of", "error_of_exception"}
-    return {key for file in _files(*ROOM_NAMES) for key in _fact_names(ast.parse(file.read_text()), kinds)}
+    return {key for file in _files(*ROOM_NAMES) for key in _fact_names(_parsed(file), kinds)}
+
+
+@cache
+def _parsed(file: Path) -> ast.Module:
+    return ast.parse(file.read_text())
 
 
 def _files(*rooms: str) -> Iterator[Path]:

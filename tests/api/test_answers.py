@@ -108,6 +108,7 @@ VALUES = [os.urandom(3000).hex().encode() for _ in range(1200)]
 """7 MB."""
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("coding", ["identity", "gzip", "zstd"])
 @pytest.mark.parametrize("media_type", DECODED)
 def test_an_answer_longer_than_what_is_made_ready_is_whole(media_type: str, coding: str) -> None:
@@ -120,6 +121,7 @@ def test_an_answer_longer_than_what_is_made_ready_is_whole(media_type: str, codi
     assert service.memory.used == 0
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("media_type", DECODED)
 def test_a_long_answer_is_cut_after_the_last_record_that_was_asked_for(media_type: str) -> None:
     ask, _ = ask_of(reader_of(*VALUES), memory=48 * MIB)
@@ -128,6 +130,7 @@ def test_a_long_answer_is_cut_after_the_last_record_that_was_asked_for(media_typ
     assert answer.headers["x-next-offset"] == "1151"
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("media_type", DECODED)
 def test_what_is_wrong_far_behind_is_still_a_status(media_type: str) -> None:
     reader = reader_of(*VALUES)

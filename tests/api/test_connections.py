@@ -25,6 +25,8 @@ from tierstate.api.media import BATCHES
 from tierstate.api.outgoing import SMALL_BYTES, BodyParts, Part
 from tierstate.runtime.gateway_settings import GatewayTls
 
+pytestmark = pytest.mark.extended
+
 Serve = Callable[..., Running]
 HEAD = b"GET /v1/topics HTTP/1.1\r\nHost: localhost\r\n\r\n"
 

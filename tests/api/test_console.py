@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from tests.api.browser import CHROMIUM, Browser, browser
+from tests.api.browser import Browser, browser
 from tests.api.gateways import MemoryReader, Tokens, token_line
 from tests.api.json_server import json_server
 from tests.api.many_topics import ManyTopics
@@ -16,7 +16,7 @@ from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.gateway_settings import Gateway, GatewayAuth
 from tierstate.runtime.setting_types import Address
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
+pytestmark = pytest.mark.chromium
 HOSTILE = '<img src=x onerror="document.title=1"> &amp; "quoted"'
 Seen = Callable[[str, str], str]
 

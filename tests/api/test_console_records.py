@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from tests.api.browser import CHROMIUM, Browser, browser
+from tests.api.browser import Browser, browser
 from tests.api.gateways import MemoryReader
 from tests.app.test_registered_values import avro, framed, of_avro
 from tests.scenarios.house import eventually
@@ -22,7 +22,7 @@ from tierstate.runtime.gateway_settings import Gateway
 from tierstate.runtime.registry_settings import Registry
 from tierstate.runtime.setting_types import Address
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
+pytestmark = pytest.mark.chromium
 HOSTILE = "<img src=x onerror=\"document.title='hacked'\">"
 LONG = {"type": "record", "name": "R", "fields": [{"name": "n", "type": "long"}, {"name": "s", "type": "string"}]}
 SEAM, FIRST_AVRO, END = 100, 200, 204

@@ -73,6 +73,7 @@ def test_no_record_is_no_line(media_type: str) -> None:
         assert ask(RECORDS, media_type, offset=0, decode="true").content == (b"[]" if media_type == JSON else b"")
 
 
+@pytest.mark.extended
 def test_an_answer_of_many_pages_of_memory_is_whole() -> None:
     reader = records(*[(b"k", avro(8, "string", "x" * 20_000))] * 600)
     with gateway(reader, memory=64 << 20) as (ask, _, service):

@@ -87,6 +87,7 @@ def test_a_damaged_batch_is_damaged_and_not_too_large(codec: str) -> None:
         list(decode_records(bytes(data), source="t", verify_crc=False, most_unpacked=MIB))
 
 
+@pytest.mark.extended
 def test_a_batch_of_which_one_record_is_wanted_is_bounded_too() -> None:
     """A call of a few bytes, whatever a producer has written."""
     reader = Prepared()
@@ -98,6 +99,7 @@ def test_a_batch_of_which_one_record_is_wanted_is_bounded_too() -> None:
     assert service.memory.most_used < 64 * MIB
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("media_type", DECODED)
 def test_nothing_behind_the_last_record_that_is_wanted_is_unpacked(media_type: str) -> None:
     reader = Prepared()

@@ -175,6 +175,7 @@ def test_more_calls_than_may_wait_are_told_to_come_back(serve: Serve, reader: Me
     assert statuses == [200] * 17 + [429]
 
 
+@pytest.mark.extended
 def test_a_slow_reader_of_a_large_answer_holds_no_thread(serve: Serve, reader: MemoryReader) -> None:
     for _ in range(12):
         reader.append(None, bytes(range(256)) * 4000)
@@ -189,6 +190,7 @@ def test_a_slow_reader_of_a_large_answer_holds_no_thread(serve: Serve, reader: M
     assert slow.headers["x-next-offset"] == "62"
 
 
+@pytest.mark.extended
 def test_a_client_that_leaves_a_stream_stops_its_encoding(serve: Serve, reader: MemoryReader) -> None:
     for _ in range(12):
         reader.append(None, bytes(range(256)) * 4000)

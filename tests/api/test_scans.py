@@ -208,6 +208,7 @@ def test_what_was_looked_through_is_paid_for() -> None:
     assert ask(RECORDS, NDJSON, offset=4).status_code == 200
 
 
+@pytest.mark.extended
 def test_memory_holds_whatever_is_looked_for() -> None:
     reader = Prepared()
     for _ in range(60):

@@ -11,14 +11,13 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.api.browser import CHROMIUM, Browser, browser
+from tests.api.browser import Browser, browser
 from tests.api.screenshots import console
 from tests.api.shop import TOPICS, Kept, Shop, shop
 from tests.servers.axe import axe_script
 from tierstate.broker.groups import GroupProblem, TopicGroups
 
 CONSOLE = Path(__file__).parents[2] / "api" / "console"
-in_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
 CLOSE = 0.005
 
 
@@ -63,7 +62,7 @@ def column(page: Browser, nth: int) -> list[str]:
     return found
 
 
-@in_chromium
+@pytest.mark.chromium
 def test_topics_are_found_by_a_part_of_their_name_and_sorted_by_any_column(page: Browser, url: str) -> None:
     page.open(f"{url}/", "6 topics")
     assert sorted(column(page, 0)) == sorted(TOPICS)
@@ -81,7 +80,7 @@ def test_topics_are_found_by_a_part_of_their_name_and_sorted_by_any_column(page:
     page.text("No topic has that in its name.")
 
 
-@in_chromium
+@pytest.mark.chromium
 def test_segments_are_listed_with_their_sizes_epochs_and_objects(page: Browser, url: str) -> None:
     page.open(f"{url}/#/orders/0/69995?count=12", "12 records, tier")
     page.run("document.getElementById('segments').open = true")
@@ -98,7 +97,7 @@ def test_segments_are_listed_with_their_sizes_epochs_and_objects(page: Browser, 
     assert found[-1][1] == "delete segment started"
 
 
-@in_chromium
+@pytest.mark.chromium
 def test_on_the_axis_of_offsets_every_bar_of_the_page_has_the_same_scale(page: Browser, url: str) -> None:
     page.open(f"{url}/#/orders", "trimmed")
     choose(page, "offset")
@@ -114,7 +113,7 @@ def test_on_the_axis_of_offsets_every_bar_of_the_page_has_the_same_scale(page: B
             assert right == pytest.approx((end - low) / (high - low), abs=CLOSE)
 
 
-@in_chromium
+@pytest.mark.chromium
 def test_on_the_axis_of_time_what_was_written_at_one_time_lies_at_one_place(page: Browser, url: str) -> None:
     page.open(f"{url}/#/orders", "trimmed")
     choose(page, "time")
@@ -129,7 +128,7 @@ def test_on_the_axis_of_time_what_was_written_at_one_time_lies_at_one_place(page
     assert 2 <= ticks <= 12
 
 
-@in_chromium
+@pytest.mark.chromium
 @pytest.mark.parametrize("width", [290, 700])
 @pytest.mark.parametrize("span", [30, 480, 4_000, 90_000, 10_000_000, 86_400_000 * 14])
 def test_ticks_of_time_are_several_and_each_says_another_time(page: Browser, url: str, span: int, width: int) -> None:
@@ -143,7 +142,7 @@ def test_ticks_of_time_are_several_and_each_says_another_time(page: Browser, url
     assert all(0 <= each["at"] <= 1 for each in ticks)
 
 
-@in_chromium
+@pytest.mark.chromium
 def test_a_gap_is_drawn_between_its_neighbours_and_said(page: Browser, url: str) -> None:
     text = page.open(f"{url}/#/shipments", "gap: offsets 27,900 to 37,199 are in no tier")
     assert text.count("gap: offsets") == 1
@@ -152,7 +151,7 @@ def test_a_gap_is_drawn_between_its_neighbours_and_said(page: Browser, url: str)
     assert [kind for kind, _, _ in bars(page, 0)] == ["remote", "both", "local"]
 
 
-@in_chromium
+@pytest.mark.chromium
 def test_a_lease_is_drawn_over_what_it_keeps_and_has_its_words(page: Browser, url: str) -> None:
     page.open(f"{url}/#/orders", "trimmed")
     choose(page, "offset")
@@ -161,7 +160,7 @@ def test_a_lease_is_drawn_over_what_it_keeps_and_has_its_words(page: Browser, ur
     assert all(re.match(r"leased to spark nightly-report until 20\d\d-.*: [\d,]+ to [\d,]+$", each) for each in found)
 
 
-@in_chromium
+@pytest.mark.chromium
 def test_groups_stand_on_the_bar_and_the_one_in_the_remote_tier_is_said_in_words(page: Browser, url: str) -> None:
     text = page.open(f"{url}/#/orders", "this group stands in the remote tier, on partitions 0 to 5")
     assert text.index("audit remote this group stands in the remote tier") < text.index(
@@ -180,7 +179,7 @@ def test_groups_stand_on_the_bar_and_the_one_in_the_remote_tier_is_said_in_words
     assert len(far) == 2, "audit and reports"
 
 
-@in_chromium
+@pytest.mark.chromium
 def test_names_of_groups_never_lie_upon_each_other(page: Browser, url: str) -> None:
     page.open(f"{url}/#/orders", "this group stands in the remote tier")
     script = (
@@ -193,7 +192,7 @@ def test_names_of_groups_never_lie_upon_each_other(page: Browser, url: str) -> N
             assert right <= left2 or right2 <= left or bottom <= top2 or bottom2 <= top
 
 
-@in_chromium
+@pytest.mark.chromium
 def test_a_broker_that_is_away_is_said_where_groups_would_be(page: Browser) -> None:
     class Missing(Shop):
         def groups_of(self, user: str, topic: str, partitions: Any) -> TopicGroups:
@@ -204,7 +203,7 @@ def test_a_broker_that_is_away_is_said_where_groups_would_be(page: Browser) -> N
     assert "No group that you may see" not in text
 
 
-@in_chromium
+@pytest.mark.chromium
 def test_what_happened_last_is_a_line_of_time_the_newest_first(page: Browser, url: str) -> None:
     text = page.open(f"{url}/#/orders", "trimmed: the broker's log below 50,400")
     assert text.index("trimmed: the broker's log below") < text.index("expired 0..9,999: retention time")
@@ -216,14 +215,14 @@ def test_what_happened_last_is_a_line_of_time_the_newest_first(page: Browser, ur
     assert times == sorted(times, reverse=True)
 
 
-@in_chromium
+@pytest.mark.chromium
 def test_retention_and_orders_are_said(page: Browser, url: str) -> None:
     text = page.open(f"{url}/#/payments", "Local tier 1 d")
     assert "Both tiers 30 d" in text
     assert "Orders pause since 2025-12-30T00:00:00Z by ann@desk" in text
 
 
-@in_chromium
+@pytest.mark.chromium
 def test_what_many_partitions_say_in_the_same_words_is_said_once(page: Browser, url: str) -> None:
     text = page.open(f"{url}/#/payments", "not copied: order: pause stands partitions 0 to 3")
     assert text.count("not copied") == 1
@@ -231,7 +230,7 @@ def test_what_many_partitions_say_in_the_same_words_is_said_once(page: Browser, 
     assert page.run("document.querySelectorAll('.partition .trouble').length") == 0
 
 
-@in_chromium
+@pytest.mark.chromium
 def test_of_five_thousand_partitions_twelve_are_asked_for(page: Browser, url: str) -> None:
     page.open(f"{url}/#/clickstream", "0 to 11 of 5,000")
     page.text("trimmed")
@@ -241,7 +240,7 @@ def test_of_five_thousand_partitions_twelve_are_asked_for(page: Browser, url: st
     assert partitions == set(range(12))
 
 
-@in_chromium
+@pytest.mark.chromium
 def test_the_partitions_in_trouble_can_be_shown_alone(page: Browser, url: str, reader: Shop) -> None:
     page.open(f"{url}/#/shipments", "gap: offsets")
     page.text("gap (1 partition)")  # by the agents, a refresh later
@@ -250,7 +249,7 @@ def test_the_partitions_in_trouble_can_be_shown_alone(page: Browser, url: str, r
     assert page.run("document.querySelectorAll('.partition').length") == 1
 
 
-@in_chromium
+@pytest.mark.chromium
 def test_nothing_of_one_topic_stays_on_the_page_of_another(page: Browser, url: str) -> None:
     page.open(f"{url}/#/orders", "this group stands in the remote tier")
     page.run("location.hash = '#/nobody'")
@@ -260,7 +259,7 @@ def test_nothing_of_one_topic_stays_on_the_page_of_another(page: Browser, url: s
     assert page.run("document.querySelectorAll('.partition').length") == 0
 
 
-@in_chromium
+@pytest.mark.chromium
 def test_the_axis_is_chosen_by_keyboard_and_remembered(page: Browser, url: str) -> None:
     page.open(f"{url}/#/orders", "trimmed")
     choose(page, "time")
@@ -273,7 +272,7 @@ def test_the_axis_is_chosen_by_keyboard_and_remembered(page: Browser, url: str) 
     choose(page, "time")
 
 
-@in_chromium
+@pytest.mark.chromium
 @pytest.mark.parametrize("width", [390, 1400])
 @pytest.mark.parametrize("address", ["", "#/orders", "#/clickstream", "#/shipments/1/30000?count=3"])
 def test_nothing_of_a_real_topic_is_off_the_screen(page: Browser, url: str, address: str, width: int) -> None:
@@ -293,7 +292,7 @@ def axe() -> str:
     return axe_script()
 
 
-@in_chromium
+@pytest.mark.chromium
 @pytest.mark.parametrize("width", [390, 1400])
 @pytest.mark.parametrize("address", ["", "#/orders", "#/orders/0/69995?count=12&contains=1", "docs"])
 def test_axe_finds_nothing_on_any_page(page: Browser, url: str, axe: str, address: str, width: int) -> None:

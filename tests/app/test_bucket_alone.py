@@ -292,6 +292,7 @@ def test_what_needs_a_broker_says_so_and_asks_none(kept: Kept) -> None:
                 need()
 
 
+@pytest.mark.extended
 def test_a_time_is_found_in_what_is_remote(kept: Kept) -> None:
     rows = up_to(kept, 2, Isolation.READ_UNCOMMITTED)
     with kept.connection() as connection:

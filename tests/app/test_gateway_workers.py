@@ -31,6 +31,8 @@ from tierstate.runtime.service import Service
 from tierstate.runtime.settings import Settings
 from tierstate.state.errors import InvalidSettings, Unavailable
 
+pytestmark = pytest.mark.extended
+
 BEGINS = """
 import os, socket, sys
 from contextlib import suppress

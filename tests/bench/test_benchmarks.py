@@ -12,6 +12,8 @@ from bench.follow import follow
 from bench.recorded_topic import RecordedTopic, generate
 from bench.rows import Row
 
+pytestmark = pytest.mark.extended
+
 
 def test_the_tier_state_benchmark_runs_from_facts_to_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert bench.main(["tier-state", "--quick", "--into", str(tmp_path)]) == 0

@@ -18,6 +18,8 @@ from moto.server import ThreadedMotoServer
 
 from tierstate.storage.contract import STORE_PROMISES
 
+pytestmark = pytest.mark.extended
+
 Certify = Callable[..., subprocess.CompletedProcess[str]]
 NAMES = [promise.name for promise in STORE_PROMISES]
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_REGION": "us-east-1"}

@@ -31,6 +31,7 @@ def tiers(messages: list[Any]) -> list[Tier]:
     return [TieredConsumer.tier_of(message) for message in messages]
 
 
+@pytest.mark.essential
 @pytest.mark.parametrize("batch", sampled([37, 1, 1000], 3))
 def test_a_group_reads_both_tiers_as_one_log(cluster: TieredCluster, batch: int) -> None:
     topic, (start,) = cluster.tiered(f"one-log-{batch}")
@@ -44,6 +45,7 @@ def test_a_group_reads_both_tiers_as_one_log(cluster: TieredCluster, batch: int)
     assert tiers(found) == [Tier.REMOTE] * start + [Tier.LOCAL] * (RECORDS - start)
 
 
+@pytest.mark.essential
 def test_a_consumer_that_fell_behind_a_trim_goes_on_in_the_remote_tier_and_comes_back(cluster: TieredCluster) -> None:
     topic = cluster.topic("fell-behind")
     small = {"max.partition.fetch.bytes": 2000, "queued.min.messages": 1, "queued.max.messages.kbytes": 1}

@@ -40,7 +40,7 @@ def every_route(router: Any) -> Iterator[Any]:
         yield from (each,) if included is None else every_route(included)
 
 
-@pytest.mark.parametrize("curl", ["curl", STAND_IN], ids=["curl", "stand-in"])
+@pytest.mark.parametrize("curl", ["curl", pytest.param(STAND_IN, marks=pytest.mark.extended)], ids=["curl", "stand-in"])
 def test_a_gateway_answers_every_command_of_the_page_as_it_says(page: str, curl: str) -> None:
     if curl == "curl" and shutil.which("curl") is None:
         pytest.skip("no curl on this machine")

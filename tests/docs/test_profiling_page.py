@@ -35,6 +35,7 @@ def test_every_benchmark_of_the_page_exists() -> None:
     assert named <= set(benchmarks())
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("name", hot_paths.HOT)
 def test_a_hot_path_runs_and_shows_what_took_the_time(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -40,7 +40,7 @@ def test_pieces_of_any_size_make_the_whole_log(
     assert {piece.tier for piece in pieces} == {Tier.LOCAL, Tier.REMOTE}
 
 
-@pytest.mark.parametrize("foreign", [False, True])
+@pytest.mark.parametrize("foreign", [False, pytest.param(True, marks=pytest.mark.extended)])
 @pytest.mark.parametrize("isolation", BOTH)
 def test_every_offset_is_a_start(golden_log: Make, isolation: Isolation, foreign: bool) -> None:
     golden = golden_log("transactions", foreign=foreign, chunk_bytes=3_000)
@@ -59,6 +59,7 @@ def test_every_offset_is_a_start(golden_log: Make, isolation: Isolation, foreign
         assert bool(found) == bool(wanted)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("isolation", BOTH)
 def test_a_scan_is_exactly_its_range(golden_log: Make, isolation: Isolation) -> None:
     golden = golden_log("transactions")

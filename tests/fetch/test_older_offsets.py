@@ -87,6 +87,7 @@ def test_the_latest_time_is_found_where_the_broker_has_it_no_more(golden_log: Ma
         assert golden.reader.latest_remote("t", 0, here) == wanted, start
 
 
+@pytest.mark.extended
 def test_a_marker_can_be_the_first_or_the_latest_of_a_time(golden_log: Make) -> None:
     """Else the tests above would hold without it."""
     golden = golden_log("transactions")

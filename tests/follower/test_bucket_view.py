@@ -53,11 +53,13 @@ def cut() -> Archived:
     return world
 
 
+@pytest.mark.extended
 def test_a_checkpoint_from_before_the_cut_is_not_gone_on_from(cut: Archived) -> None:
     now, then = digest(cut, opened(cut))
     assert now == then
 
 
+@pytest.mark.extended
 def test_a_checkpoint_after_the_cut_is(cut: Archived) -> None:
     checkpointed(cut).append(20)
     run(cut.archive())

@@ -98,6 +98,7 @@ DAMAGE: dict[str, Callable[[Path], None]] = {
 }
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("what", DAMAGE)
 def test_a_damaged_view_ends_up_equal_to_the_topic(full: Topic, tmp_path: Path, what: str) -> None:
     DAMAGE[what](tmp_path)

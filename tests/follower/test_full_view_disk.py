@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.follower.file_topic import PARTITIONS, FileTopic
 from tests.follower.said import attempt, elected, finished, log_start, partition
 from tierstate.schemas.codec import encode_fact
@@ -54,6 +56,7 @@ print(json.dumps(results))
 """
 
 
+@pytest.mark.extended
 def test_whichever_write_meets_a_full_disk_it_is_said_and_the_view_is_whole_when_there_is_room(tmp_path: Path) -> None:
     topic = FileTopic(tmp_path / "topic")
     leader = elected(0, 3, 1)

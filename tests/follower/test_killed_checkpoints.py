@@ -115,6 +115,7 @@ class Written:
         assert any(file.is_file() for file in begun)
 
 
+@pytest.mark.extended
 def test_a_checkpoint_is_there_whole_or_not_at_all_when_its_writer_is_killed(tmp_path: Path) -> None:
     written = Written(tmp_path, seed=1)
     for number in range(6):

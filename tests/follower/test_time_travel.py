@@ -199,6 +199,7 @@ def _written() -> tuple[Archived, list[TimestampMs]]:
     return world, begun
 
 
+@pytest.mark.extended
 def test_a_cut_archive_still_knows_everything_that_stands() -> None:
     world, begun = long_history()
     travel = Travel(world)
@@ -262,6 +263,7 @@ def test_nothing_is_cut_off_a_damaged_archive() -> None:
     assert len(world.names) == 5
 
 
+@pytest.mark.extended
 def test_a_crash_before_any_step_of_a_cut_loses_nothing() -> None:
     step, crashed = 0, True
     while crashed:

@@ -118,6 +118,7 @@ again.close()
 """
 
 
+@pytest.mark.extended
 def test_a_real_view_whose_disk_fills_in_a_write_batch_goes_on_when_there_is_room(tmp_path: Path) -> None:
     before, more = FileTopic(tmp_path / "topic"), FileTopic(tmp_path / "topic.more")
     whole = FileTopic(tmp_path / "whole")

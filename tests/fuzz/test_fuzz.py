@@ -28,6 +28,7 @@ def fuzz(target: str, cases: int, seed: int) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("target", TARGETS)
 def test_wrong_bytes_are_read_or_refused_with_their_place_and_within_memory(target: str) -> None:
     fuzz(target, CASES[target], seed=1)
@@ -46,6 +47,7 @@ def test_what_was_cut_to_nothing_is_a_case_as_any_other() -> None:
     assert {len(mutated(b"whole", Random(seed), [b""])) for seed in range(300)} > {0, 5}
 
 
+@pytest.mark.extended
 def test_a_guided_run_goes_on_from_what_the_last_one_reached(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.fuzz", "fact", "--minutes", "0.05", "--corpus", str(tmp_path)]
     kept = []

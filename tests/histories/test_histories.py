@@ -20,10 +20,10 @@ from tests.histories.shrink import shrink
 from tests.histories.small_world import APPENDS, STARTS, explore
 
 BLOCKS, A_BLOCK = 30, 100
-QUICK = 3
-"""Blocks of `make test`; the others are of `make test-all`, and 100,000 histories of `make prove`."""
+TIERS = {0: [], 1: [pytest.mark.extended], 2: [pytest.mark.extended]}
+"""One block runs in `make test`, two in CI, the others in `make nightly`; `make prove` runs 100,000 histories."""
 LONG = ("a segment condemned", "a segment to remove")
-"""Starts of the small world that take a minute: of `make test-all`."""
+"""Starts of the small world that take a minute: they run in `make nightly`."""
 EFFECTS = (
     "SegmentCopied CopyFailed LocalTrimmed LogStartMoved SegmentDeleteBegan SegmentDeleted FactsErased TermStarted "
     "TermEnded TransactionIndexRebuilt ViewRebuilt OperatorOrder ReaderLease IntegrityHold crash freeze compacted "
@@ -45,7 +45,7 @@ READS = ("remote read", "remote read that the broker confirmed", "LineageUnconfi
 
 
 @pytest.mark.parametrize(
-    "block", [pytest.param(block, marks=[pytest.mark.slow] if block >= QUICK else []) for block in range(BLOCKS)]
+    "block", [pytest.param(block, marks=TIERS.get(block, [pytest.mark.slow])) for block in range(BLOCKS)]
 )
 def test_every_promise_holds_in_every_history(block: int) -> None:
     _, _, bad, seen = run_block(block * A_BLOCK, (block + 1) * A_BLOCK)
@@ -54,7 +54,7 @@ def test_every_promise_holds_in_every_history(block: int) -> None:
     assert missing == [], "the histories did not exercise what they are for"
 
 
-@pytest.mark.parametrize("block", range(3))
+@pytest.mark.parametrize("block", [0, *(pytest.param(block, marks=pytest.mark.extended) for block in (1, 2))])
 def test_every_promise_holds_where_writes_land_late_and_large_ones_replace_what_is_there(block: int) -> None:
     seen: Counter[str] = Counter()
     bad = [seed for seed in range(20 * block, 20 * block + 20) if broken(seed, seen=seen, late=True) is not None]
@@ -62,6 +62,7 @@ def test_every_promise_holds_where_writes_land_late_and_large_ones_replace_what_
     assert [each for each in LATE if not seen[each]] == [], "the histories did not exercise what they are for"
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("name", [name for name, guard in GUARDS.items() if guard.seed is not None])
 def test_without_this_guard_a_promise_breaks(name: str) -> None:
     seed = GUARDS[name].seed
@@ -88,7 +89,7 @@ def test_every_guard_is_found_missing_or_has_its_reason_in_a_decision_note() -> 
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(each, marks=pytest.mark.slow) if each in LONG else each for each in STARTS]
+    "name", [pytest.param(each, marks=pytest.mark.slow if each in LONG else pytest.mark.extended) for each in STARTS]
 )
 def test_every_interleaving_of_two_agents_means_the_same_under_every_compaction(name: str) -> None:
     found = explore(STARTS[name], APPENDS, elections=1, hours=name.count("condemned"))

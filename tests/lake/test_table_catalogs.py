@@ -28,6 +28,8 @@ from tierstate.state.errors import AccessDenied, InvalidRequest, StorageUnavaila
 from tierstate.state.ids import FactId
 from tierstate.state.offsets import TimestampMs
 
+pytestmark = pytest.mark.extended
+
 Make = Callable[..., Golden]
 THREE_COMMITS = TableLimits(file_bytes=40_000, commit_bytes=100_000)
 LATER = TimestampMs(SystemClock().now_ms() + 10**9)

@@ -102,6 +102,7 @@ def test_a_value_that_differs_is_found(world: TableWorld) -> None:
     assert 300 <= offset <= 310
 
 
+@pytest.mark.extended
 def test_a_row_that_no_place_names_is_found(world: TableWorld) -> None:
     def again(rows: pa.Table) -> pa.Table:
         at = rows.schema.get_field_index("partition")

@@ -49,6 +49,7 @@ def test_a_follower_of_finished_segments_ends_where_the_remote_tier_does(golden_
     assert world.table_digest() == world.log_digest(end=end)
 
 
+@pytest.mark.extended
 def test_each_commit_says_where_it_brings_the_table_to(golden_log: Make, tmp_path: Path) -> None:
     world = TableWorld(golden_log("transactions"), tmp_path)
     ends, rows = [], 0
@@ -61,6 +62,7 @@ def test_each_commit_says_where_it_brings_the_table_to(golden_log: Make, tmp_pat
     assert ends[-1] == world.log().extent(0)[1]
 
 
+@pytest.mark.extended
 def test_many_small_commits_leave_few_manifests_and_every_record_once(golden_log: Make, tmp_path: Path) -> None:
     """A manifest for each of them would be read by every reader; a hundred become one."""
     world = TableWorld(golden_log("transactions"), tmp_path, limits=TableLimits(file_bytes=800, commit_bytes=800))
@@ -73,6 +75,7 @@ def test_many_small_commits_leave_few_manifests_and_every_record_once(golden_log
     assert world.named_files() == world.data_files()
 
 
+@pytest.mark.extended
 def test_a_range_without_a_record_moves_the_place_all_the_same(golden_log: Make, tmp_path: Path) -> None:
     world = TableWorld(golden_log("transactions"), tmp_path, limits=TableLimits(file_bytes=2_000, commit_bytes=2_000))
     rounds = world.follow()
@@ -104,6 +107,7 @@ def advance(act: Act[Round], steps: int) -> None:
         next(act)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("second_ends_first", [False, True])
 def test_two_writers_that_race_at_any_two_steps_show_every_record_once(
     golden_log: Make, tmp_path: Path, second_ends_first: bool

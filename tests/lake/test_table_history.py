@@ -166,6 +166,7 @@ def test_rows_of_a_lost_branch_are_taken_out_by_a_commit_of_their_own(world: Tab
     assert world.table().place().partitions[0].end == 1500
 
 
+@pytest.mark.extended
 def test_what_came_after_a_lost_branch_is_read_again(world: TableWorld) -> None:
     """The new leader's log has the folder's records again, under another epoch."""
     unclean_election(world, 99, 1500)
@@ -176,6 +177,7 @@ def test_what_came_after_a_lost_branch_is_read_again(world: TableWorld) -> None:
     assert world.table().place().partitions[0].lineage.entries[-1] == EpochEntry(LeaderEpoch(99), Offset(1500))
 
 
+@pytest.mark.extended
 def test_a_lost_branch_is_taken_out_also_when_the_new_log_is_longer_already(world: TableWorld) -> None:
     unclean_election(world, 99, 1500)
     world.golden.local.high_watermark = world.golden.local.last_stable_offset = world.golden.folder.end()
@@ -183,6 +185,7 @@ def test_a_lost_branch_is_taken_out_also_when_the_new_log_is_longer_already(worl
     assert world.table_digest() == world.log_digest()
 
 
+@pytest.mark.extended
 def test_a_view_that_is_behind_the_table_takes_nothing_out(world: TableWorld) -> None:
     """Another follower committed rows of a later epoch: to this one they look like a lost branch."""
     unclean_election(world, 99, 1500)
@@ -233,6 +236,7 @@ def test_a_foreign_snapshot_leaves_the_place_where_it_was(world: TableWorld) -> 
     assert world.table().place() == place
 
 
+@pytest.mark.extended
 def test_a_table_whose_place_was_expired_stops(world: TableWorld) -> None:
     iceberg = world.table().iceberg
     with iceberg.transaction() as transaction, transaction.update_snapshot().fast_append():

@@ -83,6 +83,7 @@ def test_so_much_log_does_not_wait(world: TableWorld) -> None:
     assert world.log().log_bytes(0, end, left) < 20_000
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("old", [True, False])
 def test_snapshots_that_are_old_go_as_it_follows(world: TableWorld, monkeypatch: pytest.MonkeyPatch, old: bool) -> None:
     """Each commit writes all of them again: a table followed for a week would stand still."""

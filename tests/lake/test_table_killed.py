@@ -7,6 +7,8 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.fetch.two_tiers import Golden
 from tests.lake.tables import TableWorld
 from tierstate.lake.table_follow import Step, TableLimits
@@ -49,6 +51,7 @@ def killed_at(world: TableWorld, step: int) -> bool:
     return os.WIFSIGNALED(os.waitpid(child, 0)[1])
 
 
+@pytest.mark.extended
 def test_killed_in_the_middle_of_any_step_the_table_is_its_log(golden_log: Make, tmp_path: Path) -> None:
     golden = golden_log("transactions")
     killed = 0

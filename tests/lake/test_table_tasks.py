@@ -76,6 +76,7 @@ def test_tasks_in_processes_make_the_rows_that_one_process_makes(world: TableWor
     assert world.named_files() == world.data_files()
 
 
+@pytest.mark.extended
 def test_a_task_takes_nothing_of_the_tables_history_with_it(world: TableWorld) -> None:
     """Ten thousand snapshots would go to each executor, for each task."""
     sizes: list[int] = []
@@ -140,6 +141,7 @@ def test_what_expired_while_a_task_read_it_fails_the_commit_and_no_row_is_there(
     assert not world.table().place().partitions
 
 
+@pytest.mark.extended
 def test_a_task_says_when_the_columns_must_grow_and_counts_what_does_not_parse(
     golden_log: Make, tmp_path: Path
 ) -> None:
@@ -152,6 +154,7 @@ def test_a_task_says_when_the_columns_must_grow_and_counts_what_does_not_parse(
         assert sum(each.corrupt for each in rounds) == world.require_same() > 0
 
 
+@pytest.mark.extended
 def test_one_call_to_the_end_plans_again_what_expired_under_a_task_and_lets_old_snapshots_go(
     world: TableWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:

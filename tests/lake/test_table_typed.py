@@ -66,6 +66,7 @@ def test_after_it_evolved_older_rows_have_null_and_wider_numbers(golden_log: Mak
     assert values[-1]["id"] > 2**32
 
 
+@pytest.mark.extended
 def test_compacting_and_taking_out_leave_typed_rows_as_they_are(golden_log: Make, tmp_path: Path) -> None:
     world = json_world(golden_log, tmp_path)
     world.follow_to(100)
@@ -80,6 +81,7 @@ def test_compacting_and_taking_out_leave_typed_rows_as_they_are(golden_log: Make
     world.require_same()
 
 
+@pytest.mark.extended
 def test_what_is_appended_again_after_a_lost_branch_is_of_the_newer_columns(golden_log: Make, tmp_path: Path) -> None:
     world = json_world(golden_log, tmp_path)
     world.follow_to(200)
@@ -92,6 +94,7 @@ def test_what_is_appended_again_after_a_lost_branch_is_of_the_newer_columns(gold
     world.require_same()
 
 
+@pytest.mark.extended
 def test_rows_of_newer_columns_that_were_lost_are_not_said_of_older_ones(golden_log: Make, tmp_path: Path) -> None:
     world = json_world(golden_log, tmp_path)
     world.follow_to(100)
@@ -104,6 +107,7 @@ def test_rows_of_newer_columns_that_were_lost_are_not_said_of_older_ones(golden_
     world.require_same()
 
 
+@pytest.mark.extended
 def test_a_row_that_was_read_before_the_table_evolved_is_not_committed_after_it(
     golden_log: Make, tmp_path: Path
 ) -> None:
@@ -135,6 +139,7 @@ def test_of_two_that_evolve_a_table_one_is_first_and_the_other_does_nothing(gold
     assert world.table().facts.versions == (columns_of(DDL[0]), columns_of(DDL[1]))
 
 
+@pytest.mark.extended
 def test_a_table_can_evolve_before_its_first_row(golden_log: Make, tmp_path: Path) -> None:
     world = json_world(golden_log, tmp_path)
     world.evolve(columns_of(DDL[4]))
@@ -158,6 +163,7 @@ def test_a_version_that_the_table_does_not_tell_is_named(golden_log: Make, tmp_p
         world.table().rows_by(1)
 
 
+@pytest.mark.extended
 def test_a_table_grows_with_what_the_registry_has(golden_log: Make, tmp_path: Path) -> None:
     with avro_world(golden_log, tmp_path, limits=TableLimits(file_bytes=700, commit_bytes=10**6)) as world:
         rounds = world.follow()
@@ -175,6 +181,7 @@ def asked_anew(world: TypedWorld) -> TypedWorld:
     return world
 
 
+@pytest.mark.extended
 def test_a_registry_that_never_settles_stops_the_table_until_it_does(golden_log: Make, tmp_path: Path) -> None:
     limits = TableLimits(file_bytes=700, commit_bytes=1_500, evolutions=4)
     with avro_world(golden_log, tmp_path, limits=limits) as world:
@@ -204,6 +211,7 @@ def test_a_registry_that_never_settles_stops_the_table_until_it_does(golden_log:
         world.require_same()
 
 
+@pytest.mark.extended
 def test_a_registry_that_does_not_answer_stops_a_table_and_nothing_is_corrupt(golden_log: Make, tmp_path: Path) -> None:
     with avro_world(golden_log, tmp_path) as world:
         said, world.server.answers = world.server.answers, dict.fromkeys(world.server.answers, (500, "away"))
@@ -232,6 +240,7 @@ def test_a_table_that_does_not_grow_leaves_out_what_its_schema_lacks(golden_log:
         assert world.table().facts.version == 0
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("step", range(2))  # manifests, the commit
 def test_a_writer_that_dies_while_it_evolves_a_table_leaves_it_as_it_was(
     golden_log: Make, tmp_path: Path, step: int
@@ -282,6 +291,7 @@ def test_not_a_number_is_the_same_as_not_a_number(golden_log: Make, tmp_path: Pa
     assert [repr(each) for each in shown] == ["nan"] * 10
 
 
+@pytest.mark.extended
 def test_a_table_evolves_to_what_is_wanted_and_again_is_nothing(golden_log: Make, tmp_path: Path) -> None:
     world = json_world(golden_log, tmp_path)
     wanted = {"value": Form("json", "id bigint, price double, at struct<x int>, tags array<string>")}

@@ -153,7 +153,7 @@ def world_of(kind: str, make: Make, path: Path, **world: Any) -> Iterator[TypedW
         yield json_world(make, path, **world)
 
 
-@pytest.mark.parametrize("seed", range(8, 20))
+@pytest.mark.parametrize("seed", [8, *(pytest.param(seed, marks=pytest.mark.extended) for seed in range(9, 20))])
 @pytest.mark.parametrize("kind", ["json", "avro"])
 def test_whatever_happens_every_record_is_a_row_once(golden_log: Make, tmp_path: Path, kind: str, seed: int) -> None:
     with world_of(kind, golden_log, tmp_path, limits=LIMITS) as world:

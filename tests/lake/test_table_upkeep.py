@@ -72,6 +72,7 @@ def test_files_stay_below_the_size_that_is_asked_for(world: TableWorld) -> None:
         assert len(found.files) > 1
 
 
+@pytest.mark.extended
 def test_a_writer_that_dies_while_it_compacts_leaves_the_table_as_it_was(world: TableWorld) -> None:
     before, step = world.table_digest(), 0
     while True:
@@ -116,6 +117,7 @@ def test_rows_that_come_while_it_compacts_do_not_disturb_it(golden_log: Make, tm
     assert len(bins(world.table())) == DAYS
 
 
+@pytest.mark.extended
 def test_a_file_that_goes_while_it_is_compacted_stops_that_commit(world: TableWorld) -> None:
     table = world.table()
     act = compact_bins(table, Attempt(fresh()), bins(table))
@@ -154,6 +156,7 @@ def test_young_snapshots_stay_however_many_there_are(world: TableWorld) -> None:
     assert not old_snapshots(world.table(), 1, TimestampMs(0))
 
 
+@pytest.mark.extended
 def test_what_a_dead_writer_left_is_swept_and_nothing_else(golden_log: Make, tmp_path: Path) -> None:
     world = TableWorld(golden_log("transactions"), tmp_path)
     run_until(world.round(), 3)
@@ -170,6 +173,7 @@ def test_what_a_dead_writer_left_is_swept_and_nothing_else(golden_log: Make, tmp
     assert run(world.round()).step is Step.NOTHING
 
 
+@pytest.mark.extended
 def test_what_an_older_snapshot_names_is_swept_once_that_is_gone(world: TableWorld) -> None:
     small = world.named_files()
     compact(world.table(), fresh, execute=True)

@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -41,6 +42,7 @@ def test_they_are_the_columns_own_wherever_it_was_cut(values: list[int], start: 
     assert numbers(column, np.int64).tolist() == column.to_pylist()
 
 
+@pytest.mark.extended
 def test_printing_digesting_and_finding_by_time_load_neither_pandas_nor_what_encrypts() -> None:
     assert importlib.util.find_spec("pandas"), "without it nothing is shown here"
     done = subprocess.run([sys.executable, "-c", PRINTING], cwd=ROOT, capture_output=True, text=True, timeout=200)

@@ -195,6 +195,7 @@ def test_one_changed_byte_in_a_record_never_shows_bytes_from_outside_the_batch(a
     assert all(b"!!" not in (row[3] or b"") + (row[4] or b"") for row in rows[:-1])
 
 
+@pytest.mark.extended
 def test_a_batch_of_millions_of_tiny_records_costs_no_more_than_its_bytes() -> None:
     tiny = [b"\x0c\0\0" + varint(at) + b"\1\1\0" for at in range(50)]
     assert len(decode(Batch(0, tiny).bytes)) == 50

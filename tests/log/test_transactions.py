@@ -113,6 +113,7 @@ def test_every_flipped_bit_of_a_real_index_is_found(segment: Segment) -> None:
             assert len({each.producer_id for each in others if not each.is_control}) < 2
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("segment", WITH_INDEX, ids=lambda segment: str(segment.base))
 def test_without_a_producer_snapshot_only_what_lies_below_the_segment_goes_unnoticed(segment: Segment) -> None:
     def hidden(check: TransactionIndexCheck) -> list[int]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -39,12 +41,26 @@ from tierstate.state.segment import AbortedRange
 SEEDS = range(12)
 
 
-def every(key: Key, kind: Any) -> list[tuple[int, int]]:
-    """Version and seed."""
+def offered_versions(key: Key, kind: Any) -> list[int]:
+    """Return the versions of an API that the proxy offers and that this kind of message has."""
     api = APIS[key]
-    found = [(version, seed) for version in versions(kind, api.oldest, api.newest) for seed in SEEDS]
-    assert found
-    return found
+    numbers = list(versions(kind, api.oldest, api.newest))
+    assert numbers
+    return numbers
+
+
+def for_every_seed(test: Callable[..., None]) -> Callable[..., None]:
+    """Return one test that runs ``test`` with each of `SEEDS`: a case of its own for each costs more than it shows."""
+
+    @functools.wraps(test)
+    def all_seeds(**arguments: Any) -> None:
+        for seed in SEEDS:
+            test(seed=seed, **arguments)
+
+    signature = inspect.signature(test)
+    parameters = [each for name, each in signature.parameters.items() if name != "seed"]
+    vars(all_seeds)["__signature__"] = signature.replace(parameters=parameters)
+    return all_seeds
 
 
 def again(kind: Any, data: bytes | bytearray, version: int) -> Any:
@@ -103,7 +119,8 @@ def partitions(made: Any) -> Iterator[tuple[str, Any]]:
             yield topic.topic, partition
 
 
-@pytest.mark.parametrize(("version", "seed"), every(Key.FETCH, FetchRequest))
+@pytest.mark.parametrize("version", offered_versions(Key.FETCH, FetchRequest))
+@for_every_seed
 def test_a_fetch_request_keeps_all_but_its_session_and_its_bound(version: int, seed: int) -> None:
     made = message(FetchRequest, version, seed, max_bytes=50 << 20, isolation_level=seed % 2, replica_id=-(seed % 3))
     data = bytearray(encoded(made, version))
@@ -124,7 +141,8 @@ def test_a_fetch_request_keeps_all_but_its_session_and_its_bound(version: int, s
     assert request.follower == (made.replica_id >= 0)
 
 
-@pytest.mark.parametrize(("version", "seed"), every(Key.FETCH, FetchResponse))
+@pytest.mark.parametrize("version", offered_versions(Key.FETCH, FetchResponse))
+@for_every_seed
 def test_a_fetch_answer_passes_byte_for_byte(version: int, seed: int) -> None:
     made = message(FetchResponse, version, seed)
     data = encoded(made, version)
@@ -136,7 +154,8 @@ def test_a_fetch_answer_passes_byte_for_byte(version: int, seed: int) -> None:
     assert [(each.topic, each.partition, each.error, each.size) for each in entries] == said
 
 
-@pytest.mark.parametrize(("version", "seed"), every(Key.FETCH, FetchResponse))
+@pytest.mark.parametrize("version", offered_versions(Key.FETCH, FetchResponse))
+@for_every_seed
 def test_an_entry_that_says_something_else_differs_in_that_alone(version: int, seed: int) -> None:
     made = message(FetchResponse, version, seed)
 
@@ -152,7 +171,8 @@ def test_an_entry_that_says_something_else_differs_in_that_alone(version: int, s
     assert data == encoded(made, version)
 
 
-@pytest.mark.parametrize(("version", "seed"), every(Key.FETCH, FetchResponse))
+@pytest.mark.parametrize("version", offered_versions(Key.FETCH, FetchResponse))
+@for_every_seed
 def test_a_filled_entry_has_the_records_the_bounds_and_the_aborted_transactions(version: int, seed: int) -> None:
     made = message(FetchResponse, version, seed)
     aborted = tuple(AbortedRange(7 + n, Offset(100 + n), Offset(200)) for n in range(seed % 3))
@@ -175,7 +195,8 @@ def test_a_filled_entry_has_the_records_the_bounds_and_the_aborted_transactions(
         assert bytes(each.records) == records
 
 
-@pytest.mark.parametrize(("version", "seed"), every(Key.LIST_OFFSETS, ListOffsetsRequest))
+@pytest.mark.parametrize("version", offered_versions(Key.LIST_OFFSETS, ListOffsetsRequest))
+@for_every_seed
 def test_what_is_asked_of_offsets_is_read_as_it_stands(version: int, seed: int) -> None:
     made = message(ListOffsetsRequest, version, seed, isolation_level=seed % 2)
     asked = read_list_offsets(encoded(made, version), 0, version)
@@ -183,7 +204,8 @@ def test_what_is_asked_of_offsets_is_read_as_it_stands(version: int, seed: int) 
     assert (asked.isolation is Isolation.READ_COMMITTED) == (version >= 2 and seed % 2 == 1)
 
 
-@pytest.mark.parametrize(("version", "seed"), every(Key.LIST_OFFSETS, ListOffsetsResponse))
+@pytest.mark.parametrize("version", offered_versions(Key.LIST_OFFSETS, ListOffsetsResponse))
+@for_every_seed
 def test_offsets_are_patched_where_they_stand(version: int, seed: int) -> None:
     made = message(ListOffsetsResponse, version, seed)
     data = bytearray(encoded(made, version))
@@ -205,14 +227,16 @@ def test_offsets_are_patched_where_they_stand(version: int, seed: int) -> None:
     assert bytes(data) == encoded(made, version)
 
 
-@pytest.mark.parametrize(("version", "seed"), every(Key.OFFSET_FOR_LEADER_EPOCH, OffsetForLeaderEpochRequest))
+@pytest.mark.parametrize("version", offered_versions(Key.OFFSET_FOR_LEADER_EPOCH, OffsetForLeaderEpochRequest))
+@for_every_seed
 def test_what_is_asked_of_epochs_is_read_as_it_stands(version: int, seed: int) -> None:
     made = message(OffsetForLeaderEpochRequest, version, seed)
     asked = {(t.topic, p.partition): p.leader_epoch for t in made.topics for p in t.partitions}
     assert read_epochs(encoded(made, version), 0, version) == asked
 
 
-@pytest.mark.parametrize(("version", "seed"), every(Key.OFFSET_FOR_LEADER_EPOCH, OffsetForLeaderEpochResponse))
+@pytest.mark.parametrize("version", offered_versions(Key.OFFSET_FOR_LEADER_EPOCH, OffsetForLeaderEpochResponse))
+@for_every_seed
 def test_epochs_are_patched_where_they_stand(version: int, seed: int) -> None:
     made = message(OffsetForLeaderEpochResponse, version, seed)
     data = bytearray(encoded(made, version))
@@ -231,7 +255,8 @@ def test_epochs_are_patched_where_they_stand(version: int, seed: int) -> None:
     assert bytes(data) == encoded(made, version)
 
 
-@pytest.mark.parametrize(("version", "seed"), every(Key.PRODUCE, ProduceRequest))
+@pytest.mark.parametrize("version", offered_versions(Key.PRODUCE, ProduceRequest))
+@for_every_seed
 def test_a_produce_request_is_refused_partition_by_partition(version: int, seed: int) -> None:
     made = message(ProduceRequest, version, seed, acks=seed % 3 - 1)
     client = b"\0\4mine" + (b"\0" if version >= 9 else b"")
@@ -259,9 +284,10 @@ NAMING: list[tuple[Key, Any, str]] = [
 
 
 @pytest.mark.parametrize(
-    ("key", "kind", "array", "version", "seed"),
-    [(key, kind, array, *each) for key, kind, array in NAMING for each in every(key, kind)],
+    ("key", "kind", "array", "version"),
+    [(key, kind, array, version) for key, kind, array in NAMING for version in offered_versions(key, kind)],
 )
+@for_every_seed
 def test_every_address_in_an_answer_becomes_a_listeners_and_nothing_else_changes(
     key: Key, kind: Any, array: str, version: int, seed: int
 ) -> None:
@@ -314,7 +340,8 @@ def read_brokers(body: bytes, version: int) -> bytes:
     return begin[at:]
 
 
-@pytest.mark.parametrize(("version", "seed"), every(Key.METADATA, MetadataResponse))
+@pytest.mark.parametrize("version", offered_versions(Key.METADATA, MetadataResponse))
+@for_every_seed
 def test_of_metadata_only_the_beginning_is_looked_into_and_it_names_every_broker(version: int, seed: int) -> None:
     data = encoded(message(MetadataResponse, version, seed), version)
     begin = read_brokers(data, version)
@@ -330,7 +357,8 @@ def test_a_beginning_that_never_ends_is_given_up_after_256_kib() -> None:
 
 
 @pytest.mark.parametrize("read_only", [False, True])
-@pytest.mark.parametrize(("version", "seed"), every(Key.API_VERSIONS, ApiVersionsResponse))
+@pytest.mark.parametrize("version", offered_versions(Key.API_VERSIONS, ApiVersionsResponse))
+@for_every_seed
 def test_only_what_passes_is_offered_and_never_more_than_the_broker_has(
     version: int, seed: int, read_only: bool
 ) -> None:

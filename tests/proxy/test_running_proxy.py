@@ -58,6 +58,7 @@ def consumer_at(bootstrap: str, topic: str, **more: int) -> Iterator[Consumer]:
         consumer.close()
 
 
+@pytest.mark.essential
 def test_the_digest_that_kafkas_own_client_makes_through_it_is_that_of_both_tiers(
     house: House, topic: str, proxy: tuple[Running, str]
 ) -> None:
@@ -69,6 +70,7 @@ def test_the_digest_that_kafkas_own_client_makes_through_it_is_that_of_both_tier
     assert through["records"] == RECORDS
 
 
+@pytest.mark.essential
 def test_no_answer_names_a_broker_itself(kafka: KafkaSandbox, proxy: tuple[Running, str]) -> None:
     admin = AdminClient({"bootstrap.servers": proxy[1]})
     own = {("127.0.0.1", broker.address.port) for broker in kafka.brokers}
@@ -94,6 +96,7 @@ def test_the_access_log_says_who_read_what_of_which_tier(
     assert {(line["user"], line["partition"]) for line in seen.values()} == {("", 0)}
 
 
+@pytest.mark.essential
 def test_it_is_ready_and_counts_what_it_filled(topic: str, house: House, proxy: tuple[Running, str]) -> None:
     management = json.loads(proxy[0].out.read_text().splitlines()[0])["management"]
     eventually(lambda: get(f"http://{management}/readyz")[0] == 200)

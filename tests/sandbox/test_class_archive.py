@@ -12,6 +12,8 @@ from tierstate.sandbox.artifacts import kafka_libs
 from tierstate.sandbox.class_archive import ClassArchive
 from tierstate.sandbox.java import find_java
 
+pytestmark = pytest.mark.extended
+
 
 @pytest.fixture
 def libs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

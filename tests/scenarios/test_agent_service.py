@@ -75,6 +75,7 @@ def value(agent: Running, name: str) -> float:
 # --- stopping --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.essential
 def test_an_agent_that_waits_for_its_quota_stops_and_leaves_nothing_half_copied(house: House) -> None:
     topic = house.create("t")
     house.append(topic, 3_000)
@@ -299,6 +300,7 @@ def test_a_pause_reaches_an_agent_that_reigns_at_once(house: House) -> None:
         eventually(lambda: "pause" not in str(json.loads(get(status)[1])["not_copied"]), 10)
 
 
+@pytest.mark.essential
 def test_a_supervisor_hears_that_the_agent_runs_and_that_nothing_hangs(
     house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -98,6 +98,7 @@ def burned(kafka_own: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) ->
         house.close()
 
 
+@pytest.mark.essential
 def test_digests_are_those_that_were_read_with_brokers(burned: Burned) -> None:
     for number, (end, digest) in enumerate(zip(burned.ends, burned.before, strict=True)):
         found = burned.json("digest", f"{burned.topic}:{number}")
@@ -134,6 +135,7 @@ def test_topics_and_describe_are_what_was_said_with_brokers(burned: Burned) -> N
     assert "local tier    not asked: the bucket alone is read" in text.stdout
 
 
+@pytest.mark.essential
 def test_python_reads_the_bucket_alone(burned: Burned, caplog: pytest.LogCaptureFixture) -> None:
     settings = {"view.source": "bucket"}
     for number, (end, before) in enumerate(zip(burned.ends, burned.before, strict=True)):

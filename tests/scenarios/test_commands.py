@@ -65,6 +65,7 @@ def at_once(house: House, *commands: tuple[str, ...]) -> list[str]:
     return [done.stdout for done in side_by_side(calls)]
 
 
+@pytest.mark.essential
 @pytest.mark.parametrize("via", ["consumer", "gateway"])
 def test_digests_of_both_tiers_equal_the_brokers_before_the_trim(tiered: Tiered, via: str) -> None:
     assert tiered.before[0][1] == tiered.before[1][1] == RECORDS
@@ -72,6 +73,7 @@ def test_digests_of_both_tiers_equal_the_brokers_before_the_trim(tiered: Tiered,
     assert tiered.house.digests(tiered.topic, *asked) == tiered.before
 
 
+@pytest.mark.essential
 def test_consume_ranges_and_tiers_fit_together(tiered: Tiered) -> None:
     middle, local = RECORDS // 2, tiered.local_start
     assert 0 < local < RECORDS
@@ -134,6 +136,7 @@ def test_json_is_one_document_or_one_object_a_line(tiered: Tiered) -> None:
     assert set(of_one.splitlines()) < set(of_all.splitlines())
 
 
+@pytest.mark.essential
 def test_a_replayed_view_is_equal_until_a_fact_is_withheld(tiered: Tiered, tmp_path: Path) -> None:
     house = tiered.house
     whole = house.json("replay", "--out", str(tmp_path / "view"))

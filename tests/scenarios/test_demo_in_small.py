@@ -13,7 +13,7 @@ import pytest
 Document = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[2]
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.essential, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

@@ -58,7 +58,7 @@ from tierstate.state.segment import RemoteSegment, Term
 from tierstate.state.termless_facts import OperatorOrder, OrderKind
 from tierstate.state.view import MemoryView, ViewStore
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.essential]
 
 BATCH = 1_600
 """Records that fill two or three segments."""

@@ -180,6 +180,7 @@ def test_the_archive_binds_and_a_changed_byte_in_it_is_found(lost: Lost, pieces:
     assert "no archive" in house.run("recover", "--from-archive", *other, *fresh, code=2).stderr
 
 
+@pytest.mark.essential
 def test_what_is_recovered_reads_as_what_was_lost_and_a_second_time_changes_nothing(lost: Lost) -> None:
     house, fresh = lost.house, lost.fresh
     assert house.json("recover", "--execute", "--agents-are-stopped", *fresh)["executed"] is True

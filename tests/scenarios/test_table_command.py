@@ -88,6 +88,7 @@ def all_copied(tables: Tables, topic: str) -> bool:
     return all(each["local_log_start_offset"] > 0 for each in tables.house.json("describe", topic))
 
 
+@pytest.mark.essential
 def test_a_table_has_the_log_and_every_reader_of_iceberg_reads_it(
     tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:

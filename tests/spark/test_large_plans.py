@@ -141,6 +141,7 @@ def steps_a_segment(segments: int) -> float:
     return view.steps.segments / segments
 
 
+@pytest.mark.extended
 def test_a_plan_of_ten_thousand_segments_looks_at_each_of_them_a_few_times() -> None:
     assert steps_a_segment(10_000) == pytest.approx(steps_a_segment(1_000), rel=0.05)
 

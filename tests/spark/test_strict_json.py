@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -18,6 +18,8 @@ from tierstate.values.json_rows import JsonRows
 from tierstate.values.json_tokens import Undecided
 
 CORRUPT = "_corrupt_record"
+WHITESPACE = b" \t\n\r"
+"""JSON's own (RFC 8259, section 2). A vertical tab behind an object is not one of these: the value is corrupt."""
 
 
 def by_spark(spark: SparkSession, values: list[bytes | None], ddl: str) -> list[tuple[bytes | None, bool, bool, bool]]:
@@ -41,7 +43,8 @@ def goes_on(reader: Reader, value: bytes) -> bool:
     ends = [at + 1 for at, letter in enumerate(value) if letter == ord("}")]
     whole = reader.of(pa.array([value[:end] for end in ends], pa.binary()))
     return any(
-        not corrupt and value[end:].strip() for end, corrupt in zip(ends, whole.corrupt.to_pylist(), strict=True)
+        not corrupt and value[end:].strip(WHITESPACE)
+        for end, corrupt in zip(ends, whole.corrupt.to_pylist(), strict=True)
     )
 
 
@@ -72,6 +75,7 @@ def require_strict(spark: SparkSession, values: list[bytes | None], ddl: str) ->
 @pytest.mark.spark
 @settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32))
+@example(seed=89)  # it has `{}` and a vertical tab
 def test_a_row_is_what_from_json_makes_of_it_or_corrupt_and_never_less_strict(spark: SparkSession, seed: int) -> None:
     assert require_strict(spark, texts(seed, 800), DDL + MAPS) > 0
     require_strict(spark, texts(seed, 800), DDL)

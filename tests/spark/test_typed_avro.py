@@ -111,6 +111,7 @@ def test_the_type_of_a_schema_is_the_one_that_from_avro_gives_it() -> None:
     assert avro(SCHEMA).kind.simpleString() == DDL
 
 
+@pytest.mark.extended
 @settings(max_examples=200, deadline=None)
 @given(orders=st.lists(st.none() | ORDERS, max_size=5))
 def test_a_value_is_the_record_that_was_written(orders: list[dict[str, Any] | None]) -> None:

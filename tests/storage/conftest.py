@@ -118,7 +118,7 @@ def directory_store(tmp_path: Path) -> DirectoryStore:
     return DirectoryStore(tmp_path / "store")
 
 
-@pytest.fixture(params=["memory", "directory", "s3", "versitygw"])
+@pytest.fixture(params=["memory", "directory", "s3", pytest.param("versitygw", marks=pytest.mark.extended)])
 def store(request: pytest.FixtureRequest) -> ObjectStore:
     """Every implementation in turn."""
     found: ObjectStore = request.getfixturevalue(f"{request.param}_store")

@@ -65,6 +65,7 @@ def answering(kind: type[Answering]) -> Iterator[AzureStore]:
             server.shutdown()
 
 
+@pytest.mark.extended
 def test_a_put_whose_answer_was_lost_is_done_not_refused(
     broken_azure_store: AzureStore, azure_proxy: FaultyProxy
 ) -> None:

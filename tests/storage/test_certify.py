@@ -72,6 +72,7 @@ def test_a_proxy_that_breaks_nothing_breaks_no_promise(proxied: S3Store) -> None
     assert list(proxied.unfinished_uploads()) == []
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(("name", "make"), CASES)
 def test_a_promise_that_a_proxy_breaks_is_found_broken(
     proxied: S3Store, proxy: BreakingProxy, name: str, make: Callable[[], Breaker]

@@ -269,6 +269,7 @@ print("done")
 """
 
 
+@pytest.mark.extended
 def test_a_kill_at_any_step_leaves_whole_chunks_or_nothing(folder: Path) -> None:
     for steps in range(30):
         done = subprocess.run(

@@ -1,0 +1,53 @@
+"""Which verb runs which test.
+
+    make test       every test without a marker, and the ``essential`` ones: each promise of the README once, in minutes
+    make test-rest  the ``extended`` tests, which CI runs too
+    make nightly    the ``slow`` tests, and the property tests with new seeds
+    make test-all   all of them
+
+A test that starts a real broker, Spark or Chromium is extended unless it is marked ``essential``.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from pathlib import Path
+
+import pytest
+
+from tests.api.browser import CHROMIUM
+
+EXPLORING = "exploring"
+"""The hypothesis profile of `make nightly`. In all other runs, examples are the same in every run."""
+
+_STORE_SERVERS = {"versitygw_endpoint", "gcs_endpoint", "azure_endpoint", "toxiproxy_server"}
+"""Fixtures of object stores that Go or npm installs at their first use."""
+_WHOLE_FILE = re.compile(r"^pytestmark = .*\bmark\.(kafka|spark|chromium|extended|slow)\b", re.MULTILINE)
+
+
+def mark_tier(item: pytest.Item) -> None:
+    """Mark a test as ``extended`` where its other markers say so, and as ``drawn`` where hypothesis draws for it."""
+    markers = {marker.name for marker in item.iter_markers()}
+    if markers & {"kafka", "spark", "chromium"} and not markers & {"essential", "slow"}:
+        item.add_marker(pytest.mark.extended)
+    if _STORE_SERVERS & set(getattr(item, "fixturenames", ())) and "slow" not in markers:
+        item.add_marker(pytest.mark.extended)
+    if "chromium" in markers and CHROMIUM is None:
+        item.add_marker(pytest.mark.skip(reason="no Chromium on this machine"))
+    if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+        item.add_marker(pytest.mark.drawn)
+
+
+def has_nothing_essential(path: Path) -> bool:
+    """Return whether a file's own marker leaves all of its tests to other verbs than `make test`."""
+    if not path.name.startswith("test_") or path.suffix != ".py":
+        return False
+    text = path.read_text()
+    return _WHOLE_FILE.search(text) is not None and "mark.essential" not in text
+
+
+def part_of(file: str, part: str) -> bool:
+    """Return whether a file belongs to one part of several, such as ``1/2``."""
+    number, _, count = part.partition("/")
+    return zlib.crc32(file.encode()) % int(count) == int(number) - 1
