@@ -54,21 +54,21 @@ WORKERS := $(shell expr `nproc` \* 2)
 PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 quick: $(STAMP)  ## the pure packages and the formats, in a minute: no broker, no network
-	@$(PYTEST) tests/state tests/rules tests/schemas tests/runtime tests/log -m "not slow and not extended"
+	@$(PYTEST) tests/state tests/rules tests/schemas tests/runtime tests/log --tier=test
 
 test: java $(STAMP)  ## prove each promise of the README once, in minutes; the same examples in every run
-	@PYTHONHASHSEED=0 $(PYTEST) -m "not slow and not extended"
+	@PYTHONHASHSEED=0 $(PYTEST) --tier=test
 
 test-rest: java $(STAMP)  ## what CI runs after make test: every other test on real brokers and Spark
-	@$(PYTEST) -m "extended and not slow"
+	@$(PYTEST) --tier=rest
 
 test-all: java $(STAMP)  ## every test, the slow ones too (hours)
-	@$(PYTEST) -m "slow or not slow"
+	@$(PYTEST) --tier=all
 
 # A failing example that hypothesis found is written into its test as @example, to be committed.
 nightly: java $(STAMP)  ## the slow tests, and property tests with new seeds; HALF=1 or HALF=2 runs one half of the files
 	@rm -rf .hypothesis/patches
-	@$(PYTEST) -m "slow or drawn" --hypothesis-profile=exploring --part=$(or $(HALF:%=%/2),1/1) || { \
+	@$(PYTEST) --tier=nightly --hypothesis-profile=exploring --part=$(or $(HALF:%=%/2),1/1) || { \
 	  code=$$?; for patch in .hypothesis/patches/*.patch; do test -e "$$patch" && git apply --verbose "$$patch"; done; exit $$code; }
 
 prove: $(STAMP)  ## generated histories over production code: HISTORIES=100000 FROM_SEED=0; goes on where it stopped

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import settings
 
 from tests.scheduling import begins, by_rooms
-from tests.tiers import EXPLORING, has_nothing_essential, mark_tier, part_of
+from tests.tiers import EXPLORING, TIERS, has_nothing_essential, mark_tier, part_of
 from tierstate.sandbox.artifacts import RELEASES
 from tierstate.sandbox.kafka import KafkaSandbox
 
@@ -26,6 +26,7 @@ settings.load_profile("fixed")  # `make nightly` explores with seeds of its own:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--tier", choices=TIERS, help="run the tests of one verb of the Makefile (tests/tiers.py)")
     parser.addoption("--part", default="1/1", help="run one part of the files, such as 1/2 (make nightly HALF=1)")
 
 
@@ -39,8 +40,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Do not import a file of which `make test` selects no test: each worker would take seconds for it."""
-    selects_extended = "not extended" not in (config.option.markexpr or "")
-    return None if selects_extended else has_nothing_essential(collection_path) or None
+    return config.option.markexpr == TIERS["test"] and has_nothing_essential(collection_path) or None
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -68,6 +68,8 @@ class SlowestFiles:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("tier"):
+        config.option.markexpr = TIERS[config.getoption("tier")]
     if not hasattr(config, "workerinput"):  # not in the workers: they tell the one that waits for them
         config.pluginmanager.register(SlowestFiles(), "slowest files")
 

@@ -18,6 +18,14 @@ import pytest
 
 from tests.api.browser import CHROMIUM
 
+_CORE = "not slow and (essential or not extended)"
+TIERS = {
+    "test": _CORE,
+    "rest": f"not slow and not ({_CORE})",
+    "nightly": "slow or drawn",
+    "all": "slow or not slow",
+}
+"""The marker expression of each verb."""
 EXPLORING = "exploring"
 """The hypothesis profile of `make nightly`. In all other runs, examples are the same in every run."""
 

@@ -29,6 +29,7 @@ def alike(call: Call, media_type: str, path: str = RECORDS, **query: Any) -> int
     return short.status_code
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("media_type", FORMS)
 @pytest.mark.parametrize("tier", ["auto", "local", "remote", "prefer-remote"])
 def test_both_ways_answer_alike(call: Call, media_type: str, tier: str) -> None:

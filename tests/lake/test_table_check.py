@@ -17,6 +17,8 @@ from tierstate.lake.table_check import CheckedTable, check_table
 from tierstate.state.errors import CorruptData
 from tierstate.state.routing import Isolation
 
+pytestmark = pytest.mark.extended
+
 Make = Callable[..., Golden]
 
 
@@ -78,6 +80,7 @@ def test_rows_whose_records_the_log_deleted_are_counted_and_not_compared(golden_
     assert only.older == whole - only.rows > 0
 
 
+@pytest.mark.essential
 def test_a_row_that_is_missing_is_found(world: TableWorld) -> None:
     first = world.first_offset()
     change(world, lambda rows: rows.slice(1), first, first)

@@ -24,6 +24,8 @@ from tierstate.state.errors import CorruptData, InvalidRequest
 from tierstate.state.ids import TopicId
 from tierstate.state.offsets import Offset
 
+pytestmark = pytest.mark.extended
+
 Make = Callable[..., Golden]
 ONE_COMMIT = TableLimits(10**9, 10**9)
 SECOND_DAY = 1439
@@ -53,6 +55,7 @@ def unclean_election(world: TableWorld, epoch: int, end: int) -> None:
     world.golden.tiers.view.require_fresh(0, 0)
 
 
+@pytest.mark.essential
 @pytest.mark.parametrize("start", [100, 777, 2042])
 def test_what_the_log_deleted_goes_from_the_table(world: TableWorld, start: int) -> None:
     delete_below(world, start)

@@ -28,6 +28,8 @@ from tierstate.state.ids import FactId, TopicId
 from tierstate.state.routing import Isolation
 from tierstate.values.form import Form
 
+pytestmark = pytest.mark.extended
+
 Make = Callable[..., Golden]
 RUNS = threading.Event()
 DAY_S = 86_400.0

@@ -28,6 +28,8 @@ from tierstate.state.errors import PlannedRangeLost, Unavailable
 from tierstate.storage.directory import DirectoryStore
 from tierstate.storage.options import StoreOptions
 
+pytestmark = pytest.mark.extended
+
 Make = Callable[..., Golden]
 LIMITS = TableLimits(file_bytes=20_000, commit_bytes=60_000)
 

@@ -30,7 +30,10 @@ from tierstate.leader.act import run, run_until
 from tierstate.state.errors import CorruptData, InvalidRequest, Unavailable
 from tierstate.values.form import Form
 
+pytestmark = pytest.mark.extended
 
+
+@pytest.mark.essential
 def test_a_typed_table_is_its_log_and_what_does_not_parse_keeps_its_bytes(golden_log: Make, tmp_path: Path) -> None:
     world = json_world(golden_log, tmp_path, DDL[4])
     rounds = world.follow()

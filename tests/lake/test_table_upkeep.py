@@ -22,6 +22,8 @@ from tierstate.state.errors import CorruptData
 from tierstate.state.ids import FactId
 from tierstate.state.offsets import TimestampMs
 
+pytestmark = pytest.mark.extended
+
 Make = Callable[..., Golden]
 LATER = TimestampMs(SystemClock().now_ms() + 10**9)
 DAYS = 2

@@ -86,6 +86,7 @@ def test_what_a_store_kept_from_being_copied_that_was_away_is_copied_as_soon_as_
     assert bool(world.view().readable) is at_once
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("error", REFUSALS, ids=lambda error: type(error).__name__)
 def test_nothing_piles_up_over_fifty_failed_attempts_and_nothing_is_left(error: TierstateError, world: World) -> None:
     """What may still land keeps its facts for a while: at most the attempts of that while, however long it goes on."""

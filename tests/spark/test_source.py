@@ -29,7 +29,6 @@ def without_headers(records: list[Record]) -> list[Record]:
     return [(*record[:-1], None) for record in records]
 
 
-@pytest.mark.essential
 def test_schema_and_records_are_those_of_the_kafka_source(spark: SparkSession, tiers: Tiers, orders: Orders) -> None:
     frame = load(spark, tiers, subscribe=orders.name, includeHeaders="true")
     assert frame.schema.simpleString() == KAFKA_SOURCE_SCHEMA + HEADERS + ">"
@@ -51,7 +50,6 @@ def test_chosen_columns_alone_are_decoded_in_the_order_asked_for(
     assert found == [(record[3], record[4], record[1]) for record in orders.uncommitted]
 
 
-@pytest.mark.essential
 def test_exactly_the_offsets_asked_for_from_both_tiers(spark: SparkSession, tiers: Tiers, orders: Orders) -> None:
     frame = load(
         spark,
