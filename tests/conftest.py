@@ -40,7 +40,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Do not import a file of which `make test` selects no test: each worker would take seconds for it."""
-    return config.option.markexpr == TIERS["test"] and has_nothing_essential(collection_path) or None
+    return (config.option.markexpr == TIERS["test"] and has_nothing_essential(collection_path)) or None
 
 
 @pytest.hookimpl(optionalhook=True)
