@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import click
 
+from ..runtime.columns_extra import columns_named
 from ..state.errors import TierstateError, Unavailable, apart
 from .context import Context
 from .exit_codes import BUG, DONE, INTERRUPTED, UNAVAILABLE, exit_code
@@ -96,7 +97,7 @@ def run(args: Sequence[str], context: Context | None = None) -> int:
 def _run(args: Sequence[str], context: Context) -> int:
     try:
         # Not `root.main`: it would turn a closed pipe into exit code 1.
-        with root.make_context("tierstate", list(args), obj=context) as ctx:
+        with root.make_context("tierstate", list(args), obj=context) as ctx, columns_named("this command"):
             root.invoke(ctx)
         context.deadline.cancel()
         return DONE

@@ -17,6 +17,14 @@ from tierstate.log import compiled
 from tierstate.log.kernel_cache import kernel_folder
 
 SHOWN = "from tierstate.log import compiled\ncompiled.load_all()\nprint(compiled.compiled_here(), compiled.FOLDER)"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def warm_folder() -> None:
+    """What the tests copy and read."""
+    compiled.load_all()
+
+
 PR_CAPBSET_DROP, CAP_DAC_OVERRIDE = 24, 1
 
 
