@@ -12,7 +12,7 @@ from ..app.plans import Plans
 from ..app.registered_values import open_registered_values
 from ..broker.callers import Callers
 from ..broker.sasl import DEFAULT_MECHANISM
-from ..log.compiled import load_all
+from ..log import loaded_kernels as loaded_kernels  # not at the first call: to compile them takes seconds
 from ..runtime.appended_lines import AppendedLines
 from ..runtime.clock import Clock
 from ..runtime.gateway_settings import Gateway
@@ -104,7 +104,6 @@ def open_gateway(
                 "to gateway, and basic and oauthbearer to false"
             ]
         )
-    load_all()  # before anybody is served: a kernel is loaded, or compiled for seconds, at its first call
     values = None if registry is None else open_registered_values(registry, clock)
     service = FetchService(reader, settings, clock, hidden, callers, plans, groups, values)
     mechanism = DEFAULT_MECHANISM if callers is None else callers.mechanism

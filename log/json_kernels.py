@@ -13,7 +13,7 @@ import numpy.typing as npt
 import orjson
 from numba.core import types
 
-from .compiled import callee, copy_bytes, inlined, kernel, put32, uint32_at, word_at
+from .lazy_kernel import callee, copy_bytes, inlined, kernel, put32, uint32_at, word_at
 
 OFFSET, TIMESTAMP, TYPE, KEY, VALUE, HEADERS = 0, 1, 2, 3, 4, 5
 """Fields of a record; a layout has each of them once, in an order of its own."""

@@ -8,7 +8,7 @@ The folder is the first of these that this process may write to:
     4. none: every process compiles for itself
 
 ``python -m tierstate.log.kernel_cache`` compiles all kernels into the environment's folder. It moves with the
-environment, into an image or an archive, and needs no setting: a process that may only read it copies it to 2. or 3.
+environment, into an image or an archive, and needs no setting: a process that uses another folder copies it there.
 Kernels are good for one version of Python and one kind of processor: ``NUMBA_CPU_NAME=generic``, where they are made
 and where they are used, makes them good for every processor of the architecture.
 
@@ -24,11 +24,12 @@ import shutil
 import stat
 import sys
 import tempfile
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 SHARED = "kernels"
-SOURCES = ("compiled.py", "kernels.py", "json_kernels.py", "object_kernels.py")
+SOURCES = ("lazy_kernel.py", "kernels.py", "json_kernels.py", "object_kernels.py")
 WAY_OUT = (
     "run `python -m tierstate.log.kernel_cache` where the image or the archive of the Python environment is made; "
     "see docs/options.md"
@@ -37,19 +38,16 @@ WAY_OUT = (
 
 def kernel_folder() -> str:
     """Return the folder in the form that numba wants; empty for none."""
-    given = os.environ.get("NUMBA_CACHE_DIR")
-    warm = Path(given) if given else environments_folder()
-    with suppress(OSError):
-        if given:
-            warm.mkdir(parents=True, exist_ok=True)
-    if _is_writable(warm):
-        return str(_by_source(warm))
-    with suppress(OSError, RuntimeError):  # RuntimeError: the user has no home
-        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tierstate" / "numba"
-        home.mkdir(parents=True, exist_ok=True)
-        if not given and _is_writable(home):
-            _take_over(warm, home)
-            return str(_by_source(home))
+    given, environment = os.environ.get("NUMBA_CACHE_DIR"), environments_folder()
+    homes = [Path(given)] if given else [environment, *_users_folder()]
+    warm = {environment, homes[0]}
+    for home in homes:
+        with suppress(OSError):
+            if home != environment:
+                home.mkdir(parents=True, exist_ok=True)
+            if home.is_dir() and os.access(home, os.W_OK | os.X_OK):
+                _take_over(warm - {home}, home)
+                return str(_by_source(home))
     return _temporary_folder(warm)
 
 
@@ -58,8 +56,9 @@ def environments_folder() -> Path:
     return Path(sys.prefix) / "share" / "tierstate" / "kernels"
 
 
-def _is_writable(folder: Path) -> bool:
-    return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
+def _users_folder() -> Iterator[Path]:
+    with suppress(RuntimeError):  # the user has no home
+        yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tierstate" / "numba"
 
 
 def _by_source(home: Path) -> Path:
@@ -74,7 +73,7 @@ def _by_source(home: Path) -> Path:
     return folder
 
 
-def _temporary_folder(warm: Path) -> str:
+def _temporary_folder(warm: set[Path]) -> str:
     """Nobody else may write there*: what numba loads from it is code that runs as this user."""
     try:
         folder = Path(tempfile.gettempdir()) / f"tierstate-kernels-{os.getuid()}"
@@ -88,10 +87,10 @@ def _temporary_folder(warm: Path) -> str:
     return str(_by_source(folder))
 
 
-def _take_over(warm: Path, folder: Path) -> None:
+def _take_over(warm: set[Path], folder: Path) -> None:
     """Copy each file whole, by a rename: other processes may do the same now. A file that exists may be newer."""
-    for file in warm.glob(f"*/{SHARED}/*.nb[ci]"):
-        target = folder / file.relative_to(warm)
+    for file in (file for each in warm for file in each.glob(f"*/{SHARED}/*.nb[ci]")):
+        target = folder / file.parents[1].name / SHARED / file.name
         if not target.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
             descriptor, fresh = tempfile.mkstemp(dir=target.parent)
@@ -105,10 +104,10 @@ def main() -> None:
     if "NUMBA_CACHE_DIR" not in os.environ:
         with suppress(OSError):
             environments_folder().mkdir(parents=True, exist_ok=True)
-    from . import compiled
+    from . import lazy_kernel
 
-    compiled.load_all()
-    print(f"{'compiled into' if compiled.compiled_here() else 'warm already:'} {compiled.FOLDER}")
+    lazy_kernel.load_all()
+    print(f"{'compiled into' if lazy_kernel.compiled_here() else 'warm already:'} {lazy_kernel.FOLDER}")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numba.core import cgutils, types
 
-from .compiled import intrinsic, kernel
+from .lazy_kernel import intrinsic, kernel
 from .record_block import RecordBlock
 from .record_parser import OK, SHORT
 

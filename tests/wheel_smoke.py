@@ -34,7 +34,7 @@ def columns(logs: Path) -> None:
     assert warmed.stdout.startswith(f"compiled into {sys.prefix}/share/tierstate/kernels/"), warmed
     digest = (
         "from pathlib import Path; import sys; from tierstate.log.folder import open_log\n"
-        "from tierstate.log.record_digest import RecordDigest; from tierstate.log.compiled import compiled_here\n"
+        "from tierstate.log.record_digest import RecordDigest; from tierstate.log.lazy_kernel import compiled_here\n"
         "found = RecordDigest()\n"
         "for piece in open_log(Path(sys.argv[1])).pieces(committed=False):\n"
         "    for block in piece.blocks(): found.update(block)\n"

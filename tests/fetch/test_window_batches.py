@@ -28,7 +28,7 @@ def without_numba() -> Iterator[None]:
 
 def both(data: bytes, final: int) -> list[list[int]]:
     """The rows, the same by both."""
-    by_kernel = headers_of(memoryview(data), Offset(final)).tolist()
+    by_kernel: list[list[int]] = headers_of(memoryview(data), Offset(final)).tolist()
     with without_numba():
         assert headers_of(memoryview(data), Offset(final)).tolist() == by_kernel
     return by_kernel
