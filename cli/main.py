@@ -13,7 +13,6 @@ from collections.abc import Sequence
 
 import click
 
-from ..runtime.columns_extra import columns_named
 from ..state.errors import TierstateError, Unavailable, apart
 from .context import Context
 from .exit_codes import BUG, DONE, INTERRUPTED, UNAVAILABLE, exit_code
@@ -97,8 +96,8 @@ def run(args: Sequence[str], context: Context | None = None) -> int:
 def _run(args: Sequence[str], context: Context) -> int:
     try:
         # Not `root.main`: it would turn a closed pipe into exit code 1.
-        with root.make_context("tierstate", list(args), obj=context) as ctx, columns_named("this command"):
-            root.invoke(ctx)
+        with root.make_context("tierstate", list(args), obj=context) as ctx:
+            _invoke(ctx)
         context.deadline.cancel()
         return DONE
     except click.exceptions.Exit as over:
@@ -122,6 +121,19 @@ def _run(args: Sequence[str], context: Context) -> int:
         if not _trace(error) and not context.as_json:
             sys.stderr.write(f"tierstate: run it again with {DEBUG_VARIABLE}=1 and report what it prints\n")
         return BUG
+
+
+def _invoke(ctx: click.Context) -> None:
+    """Raise MissingExtra where a module of the extra ``columns`` is not there."""
+    try:
+        root.invoke(ctx)
+    except ModuleNotFoundError as error:
+        from ..runtime.columns_extra import columns_missing
+
+        missing = columns_missing(error, "this command")
+        if missing is None:
+            raise
+        raise missing from error
 
 
 def _tell(context: Context, error: Exception, message: str, code: int) -> None:

@@ -5,7 +5,7 @@ keep the buffers alive and hand out only lengths that pass one proved. Nothing h
 `record_parser.py` describes a record, and reads a few of them without any of this.
 
 Kernels have one signature each (those of JSON are in `json_kernels.py`): numba's cache notices changes by file, and
-several processes that compile at once write equal entries. `lazy_kernel.py` compiles or loads a kernel at its first call.
+several processes that compile at once write equal entries. `lazy_kernel.py` says when one is compiled.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@ An agent and a proxy copy and serve whole batches, and need neither.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
 
@@ -27,12 +25,6 @@ def require_columns(needed_for: str) -> None:
         raise MissingExtra("columns", needed_for)
 
 
-@contextmanager
-def columns_named(needed_for: str) -> Iterator[None]:
-    """Raise MissingExtra as `require_columns` does where an import of the extra fails within."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in MODULES:
-            raise
-        raise MissingExtra("columns", needed_for) from error
+def columns_missing(error: ModuleNotFoundError, needed_for: str) -> MissingExtra | None:
+    """Return what `require_columns` raises, where ``error`` is of a module of the extra."""
+    return MissingExtra("columns", needed_for) if (error.name or "").partition(".")[0] in MODULES else None

@@ -16,9 +16,7 @@ import pytest
 from tierstate.log import lazy_kernel
 from tierstate.log.kernel_cache import kernel_folder
 
-SHOWN = (
-    "from tierstate.log import lazy_kernel\ncompiled.load_all()\nprint(lazy_kernel.compiled_here(), lazy_kernel.FOLDER)"
-)
+SHOWN = "from tierstate.log import lazy_kernel as k\nk.load_all()\nprint(k.compiled_here(), k.FOLDER)"
 
 
 @pytest.fixture(scope="module", autouse=True)
