@@ -32,10 +32,10 @@ PLAIN = set(
     "access address allocator answer azure block body break builder cache check clock code codec compression"
     " connection column count ddl decoder deletion description diff difference directory discovery dispatch doc"
     " encoding encryption end error event evolution existence extra file filter fingerprint folder gauge gcs head"
-    " health info kind layout lifecycle line listing json login management memo members memory metric name observer option"
-    " overview page pair parser policy probe progress queue raw reference registry replacement report rocksdb row s3 scan"
-    " schemas scratch search section setting setup severity socket sorting spec status target text time tls token tool travel tree turn"
-    " type unit unwrapper url urls values verification wire".split()
+    " health info kind layout lifecycle line listing json login management memo members memory metric name"
+    " observer option overview page pair parser policy probe progress queue raw reference registry replacement"
+    " report rocksdb row s3 scan schemas scratch search section setting setup severity socket sorting spec status"
+    " target text time tls token tool travel tree turn type unit unwrapper url urls values verification wire".split()
 )
 """Plain English, or a programmer's: it means in its file what a dictionary says."""
 

@@ -54,6 +54,13 @@ def test_a_damaged_window_ends_at_the_same_batch_by_both(changes: list[tuple[int
     both(bytes(data[: len(data) - cut]), 2**63 - 1)
 
 
+@pytest.mark.parametrize(
+    "second", [plain_batch(1, 2), plain_batch(2, 2), plain_batch(3, 2, attributes=7), plain_batch(3, 4, delta=2)]
+)
+def test_a_batch_that_contradicts_itself_or_the_one_before_ends_the_rows_of_both(second: bytes) -> None:
+    assert len(both(plain_batch(0, 3) + second + plain_batch(9, 1), 2**63 - 1)) == 1
+
+
 def test_a_window_of_thousands_of_batches_is_read_by_the_kernel_where_it_is_installed() -> None:
     """It takes half a second to load, once; without it each batch takes half a microsecond more, again and again."""
     program = (

@@ -117,6 +117,32 @@ def test_a_broken_record_has_the_same_error_by_both(
     assert parsed(data) == decoded(data)
 
 
+LONGEST = b"\xff" * 9 + b"\x7f"
+"""A varint of ten bytes, of which only 64 bits count."""
+
+
+@pytest.mark.parametrize(
+    ("payload", "count"),
+    [
+        (record(1, b"k", b"v") + record(1, b"k", b"v"), 2),
+        (record(1, b"k", b"v") + record(0, b"k", b"v"), 2),
+        (record(61, b"k", b"v"), 1),
+        (record(-1, b"k", b"v"), 1),
+        (record(0, b"k", b"v") + b"\0", 1),
+        (record(0, b"k", b"v"), 2),
+        (b"\x1e\0" + LONGEST + b"\0\1\1\0", 1),
+        (b"\x1e\0\0" + LONGEST + b"\1\1\0", 1),
+        (b"\xff" * 11, 1),
+        (b"\x10\0\0\0\1\1\2\1\1", 1),
+        (b"\x12\0\0\0\1\1\2\2n\3", 1),
+        (b"\x0c\0\0\0\3\1\0", 1),
+    ],
+)
+def test_each_fault_of_a_record_has_the_same_error_by_both(payload: bytes, count: int) -> None:
+    data = plain_batch(0, 2) + Batch(5, (), payload=payload, count=count, delta=60).bytes
+    assert parsed(data) == decoded(data)
+
+
 @given(st.binary(max_size=300), st.integers(0, 40))
 @settings(max_examples=300, deadline=None)
 def test_any_bytes_have_the_same_error_by_both(payload: bytes, count: int) -> None:
