@@ -12,6 +12,7 @@ from ..app.plans import Plans
 from ..app.registered_values import open_registered_values
 from ..broker.callers import Callers
 from ..broker.sasl import DEFAULT_MECHANISM
+from ..log import loaded_kernels as loaded_kernels  # not at the first call: to compile them takes seconds
 from ..runtime.appended_lines import AppendedLines
 from ..runtime.clock import Clock
 from ..runtime.gateway_settings import Gateway

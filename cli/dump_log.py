@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,11 +21,13 @@ from .reading import isolation_option
 if TYPE_CHECKING:
     from ..fetch.copied_segment import CopiedSegment
     from ..log.batch import BatchHeader
-    from ..log.decode import RecordBlock
     from ..log.folder import LogFiles
+    from ..log.log_piece import LogPiece
     from ..storage.segment.encryption import KeyUnwrapper
 
 MANIFEST = ".rsm-manifest"
+FEW_RECORDS = 10_000
+"""The first records of a log are printed without numba, which takes longer to load."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,7 @@ def command(
             _print_rows(context, map(_batch_row, dumped.batches()))
         else:
             committed = Isolation(isolation) is Isolation.READ_COMMITTED
-            _print_records(context, dumped, dumped.log.blocks(committed=committed), encoding)
+            _print_records(dumped, dumped.log.pieces(committed=committed), encoding)
             found = _undecided(context, dumped.log) if committed else found
         for file, difference in dumped.log.differences.items():
             context.output.note(f"corrupt: the transaction index {file} contradicts the markers: {difference}")
@@ -123,12 +126,23 @@ def _keys(context: Context, keyring: Path | None) -> KeyUnwrapper | None:
     return KeyRing.load(found) if found else None
 
 
-def _print_records(context: Context, dumped: Dumped, blocks: Iterable[RecordBlock], encoding: str) -> None:
-    from ..log.json_lines import Encoding, block_lines
+def _print_records(dumped: Dumped, pieces: Iterable[LogPiece], encoding: str) -> None:
+    from ..log.record_lines import Encoding, record_line
+    from ..runtime.columns_extra import columns_installed
 
-    out = sys.stdout.buffer
-    for block in blocks:
-        out.writelines(block_lines(block, dumped.topic, dumped.partition, Encoding(encoding)))
+    out, printed, start = sys.stdout.buffer, 0, 0
+    few = FEW_RECORDS if columns_installed() else sys.maxsize
+    topic, partition, shown = dumped.topic, dumped.partition, Encoding(encoding)
+    for piece in pieces:
+        if printed < few:
+            for record in islice(piece.records(), few - printed):
+                out.write(record_line(record, topic, partition, shown))
+                printed, start = printed + 1, record.offset + 1
+        if printed >= few:
+            from ..log.json_lines import block_lines
+
+            for block in piece.blocks(start):
+                out.writelines(block_lines(block, topic, partition, shown))
     out.flush()
 
 

@@ -12,6 +12,7 @@ import click
 from click.core import ParameterSource
 
 from ..app.positions import Position, offset_of
+from ..runtime.columns_extra import require_columns
 from ..state.errors import Difference, InvalidRequest, UnknownTopic
 from ..state.offsets import Extent, Offset
 from ..state.routing import Isolation, Tier
@@ -91,6 +92,7 @@ def command(
     --dry-run tells what would be read, written and paid. --check proves the files against the log. An export that
     cannot be finished, because its range expired, is ended by --give-up.
     """
+    require_columns("export")
     if spark and processes is not None:
         raise InvalidRequest("--spark or --processes, not both")
     count = processes or os.cpu_count() or 1

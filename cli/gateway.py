@@ -130,12 +130,13 @@ def _serve_by_workers(context: Context, settings: Settings, logger: FilteringBou
 
 def _gateway() -> tuple[Any, Any]:
     """The room, or the extra that it needs."""
+    from ..runtime.columns_extra import MODULES
     from ..state.errors import MissingExtra
 
     try:
         from ..api.open import feed_gateway_metrics, open_gateway
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] in ("fastapi", "jwt", "uvicorn", "starlette"):
+        if (error.name or "").partition(".")[0] in ("fastapi", "jwt", "uvicorn", "starlette", *MODULES):
             raise MissingExtra("gateway", "the gateway") from error
         raise
     return open_gateway, feed_gateway_metrics

@@ -97,7 +97,7 @@ def _run(args: Sequence[str], context: Context) -> int:
     try:
         # Not `root.main`: it would turn a closed pipe into exit code 1.
         with root.make_context("tierstate", list(args), obj=context) as ctx:
-            root.invoke(ctx)
+            _invoke(ctx)
         context.deadline.cancel()
         return DONE
     except click.exceptions.Exit as over:
@@ -121,6 +121,19 @@ def _run(args: Sequence[str], context: Context) -> int:
         if not _trace(error) and not context.as_json:
             sys.stderr.write(f"tierstate: run it again with {DEBUG_VARIABLE}=1 and report what it prints\n")
         return BUG
+
+
+def _invoke(ctx: click.Context) -> None:
+    """Raise MissingExtra where a module of the extra ``columns`` is not there."""
+    try:
+        root.invoke(ctx)
+    except ModuleNotFoundError as error:
+        from ..runtime.columns_extra import columns_missing
+
+        missing = columns_missing(error, "this command")
+        if missing is None:
+            raise
+        raise missing from error
 
 
 def _tell(context: Context, error: Exception, message: str, code: int) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..runtime.columns_extra import MODULES
 from ..state.errors import Difference, InvalidRequest, MissingExtra, TierstateError
 from ..state.routing import Isolation
 from .context import Context
@@ -60,11 +61,10 @@ def create(
     --value-format makes a typed column of values; what does not parse keeps its bytes in _corrupt. Where the schema is
     the registry's latest, the table grows with it.
     """
-    from ..log.record_columns import record_schema
-
     with _catalog(context) as catalog, context.connected() as connection:
         from ..lake.table_catalog import require_new
         from ..lake.table_facts import TableFacts
+        from ..log.record_columns import record_schema
 
         found = connection.control.topic(topic.topic)
         names = tuple(columns.split(",")) if columns else tuple(record_schema().names)
@@ -336,7 +336,7 @@ def _catalog(context: Context) -> Iterator[LakeCatalog]:
     try:
         from ..lake.table_open import open_catalog
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] in ("pyiceberg", "sqlalchemy"):
+        if (error.name or "").partition(".")[0] in ("pyiceberg", "sqlalchemy", *MODULES):
             raise MissingExtra("lake", "table") from error
         raise
     with open_catalog(context.settings) as catalog:

@@ -8,10 +8,8 @@ remote tier may be that of a lost branch nothing is said of it, nor of what come
 
 from __future__ import annotations
 
-import numpy as np
-
-from ..log.arrow_columns import numbers
 from ..log.batch import iter_batches
+from ..log.record_parser import parse_records
 from ..log.time_index import lookup_offset, parse_time_index
 from ..state.errors import LogGap
 from ..state.offsets import Offset, OffsetRange, TimestampMs
@@ -134,8 +132,6 @@ def first_in_batches(
 
     ``markers``: or marker; a batch of them has one, and its time.
     """
-    from ..log.decode import decode_batches  # numba and the kernels, for those alone who ask by time
-
     for header in iter_batches(data, source=source, verify_crc=False):
         batch = data[header.position : header.position + header.size_bytes]
         if header.max_timestamp < timestamp:
@@ -144,14 +140,9 @@ def first_in_batches(
             if markers and start <= header.base_offset < stop:
                 return Offset(header.base_offset), TimestampMs(header.max_timestamp)
             continue
-        for decoded in decode_batches(
-            batch, source=source, topic="", partition=0, start=start, end=stop, columns=("offset", "timestamp")
-        ):
-            offsets = numbers(decoded.column("offset"), np.int64)
-            times = numbers(decoded.column("timestamp"), np.int64) // 1000
-            for offset, time in zip(offsets.tolist(), times.tolist(), strict=True):
-                if time >= timestamp:
-                    return Offset(offset), TimestampMs(time)
+        for record in parse_records(batch, source=source, start=start, end=stop):
+            if record.timestamp >= timestamp:
+                return Offset(record.offset), TimestampMs(record.timestamp)
     return None
 
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ..log.batch import BatchHeader, iter_batches
-from ..log.decode import RecordBlock, decode_records
 from ..log.isolation import AbortFilter, MarkerCheck
+from ..log.log_piece import LogPiece
 from ..log.transaction_check import TransactionIndexCheck, open_before
 from ..log.transactions import decide
 from ..state.errors import InvalidRequest
@@ -50,7 +50,7 @@ class CopiedSegment:
         """Where undecided data begins; None when everything is decided."""
         return min(self.undecided.values(), default=None)
 
-    def blocks(self, *, committed: bool) -> Iterator[RecordBlock]:
+    def pieces(self, *, committed: bool) -> Iterator[LogPiece]:
         """Every record, without those aborted or undecided when ``committed``. Raises CorruptData."""
         aborted = self.aborted if committed else None
         end = self.decided_end if committed else None
@@ -58,7 +58,7 @@ class CopiedSegment:
         for position, data in whole_batches(self.reader):
             for batch in iter_batches(data, source=self.key, position=position) if committed else ():
                 check.add(batch, data, position)
-            yield from decode_records(data, source=self.key, position=position, aborted=aborted, end=end)
+            yield LogPiece(self.key, position, data, aborted, end)
 
     def batches(self) -> Iterator[BatchHeader]:
         """Every batch header, control batches too."""

@@ -12,14 +12,11 @@ from base64 import b64encode
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
-import numpy as np
-import pyarrow as pa
 import urllib3
 
-from ..log.arrow_columns import numbers
 from ..state.errors import (
     AccessDenied,
     BrokerUnavailable,
@@ -38,6 +35,9 @@ from ..state.offsets import Extent, Offset, TimestampMs
 from ..state.routing import Isolation, Tier
 from .piece import LogicalBounds
 from .search import Search
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 ARROW = "application/vnd.apache.arrow.stream"
 NDJSON = "application/x-ndjson"
@@ -318,6 +318,8 @@ class GatewayClient:
 
 def arrow_batches(body: bytes, source: str) -> Iterator[pa.RecordBatch]:
     """The record batches of an Arrow stream. Raises CorruptData for one that breaks off."""
+    import pyarrow as pa
+
     try:
         with pa.ipc.open_stream(pa.py_buffer(body)) as stream:
             yield from stream
@@ -327,6 +329,10 @@ def arrow_batches(body: bytes, source: str) -> Iterator[pa.RecordBatch]:
 
 def below(batch: pa.RecordBatch, end: int) -> pa.RecordBatch:
     """The records below ``end``; offsets ascend."""
+    import numpy as np
+
+    from ..log.arrow_columns import numbers
+
     offsets = numbers(batch.column("offset"), np.int64)
     return batch.slice(0, int(offsets.searchsorted(end)))
 

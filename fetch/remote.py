@@ -37,7 +37,18 @@ from .known_partitions import KnownPartitions
 from .locate import locate_batch
 from .metered_reads import MeteredReads
 from .prefetch import Following, Prefetch
-from .window_batches import BATCH_PREFIX, WindowBatches, batch_size, batches_of, headers_of, holds_a_batch
+from .window_batches import (
+    BASE,
+    BATCH_PREFIX,
+    LAST,
+    POSITION,
+    SIZE,
+    WindowBatches,
+    batch_size,
+    batches_of,
+    headers_of,
+    holds_a_batch,
+)
 
 PLAIN_NAMES = ObjectKeys()
 OPEN_SEGMENTS = 256
@@ -313,15 +324,13 @@ class RemoteTier:
 
 def _past_those_before(reader: SegmentReader, position: int, offset: Offset, order: BatchOrder) -> int:
     """From a batch on past those that end before ``offset``, as far as their chunk is in memory."""
-    from ..log import kernels
-
     chunk_bytes = reader.manifest.chunks.chunk_bytes
     held = reader.held(position, (position // chunk_bytes + 1) * chunk_bytes)
     if held is None:
         return position
     rows = headers_of(memoryview(held[0]), offset)
-    rows = rows[: int(np.searchsorted(rows[:, kernels.LAST], offset))]
-    positions, sizes = rows[:, kernels.POSITION] + position, rows[:, kernels.SIZE]
-    if not len(rows) or not order.holds(positions, rows[:, kernels.BASE], rows[:, kernels.LAST], sizes):
+    rows = rows[: int(np.searchsorted(rows[:, LAST], offset))]
+    positions, sizes = rows[:, POSITION] + position, rows[:, SIZE]
+    if not len(rows) or not order.holds(positions, rows[:, BASE], rows[:, LAST], sizes):
         return position  # whoever reads there says what is wrong
     return int(positions[-1] + sizes[-1])

@@ -6,16 +6,16 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from typing import Protocol
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Protocol
 
 from ..broker.plain_reads import PlainConsumer, PlainRecord
-from ..log.record_columns import record_schema
 from ..state.offsets import Extent, Offset, TimestampMs
 from ..state.routing import Isolation, Tier
 from .reader import LogReader, records
 from .search import Search
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class RecordSource(Protocol):
@@ -136,6 +136,10 @@ class ConsumerSource:
 
 def as_arrow(batch: list[PlainRecord], topic: str, partition: int) -> pa.RecordBatch:
     """In the decoder's schema."""
+    import pyarrow as pa
+
+    from ..log.record_columns import record_schema
+
     count = len(batch)
     columns = {
         "key": [record.key for record in batch],

@@ -6,21 +6,30 @@ Headers are looked at, not records; CRCs are whoever's who decodes.
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from ..log.batch import CONTROL, TRANSACTIONAL, BatchHeader, iter_batches, read_header
+from ..log.batch import CONTROL, HEADER_BYTES, TRANSACTIONAL, BatchHeader, iter_batches, read_header
+from ..runtime.columns_extra import columns_installed
 from ..state.errors import CorruptData
 from ..state.offsets import Offset, OffsetRange
-from .batch_order import BatchOrder
+from .batch_order import NO_OFFSET, BatchOrder
 
 _ROWS, _FEW = 4096, 8
 """Batches looked at together; and those that are looked at one by one, which is faster."""
+_MANY = 1024
+"""Batches of one window from which on it pays to load numba, which takes half a second, once."""
 BATCH_PREFIX = struct.Struct(">qi")
 """Base offset, and the length of what follows it: enough to know where a batch ends."""
+_HEADER = struct.Struct(">qi4xb4xhi30xi")
+"""Base offset, length, magic, attributes, last offset delta and record count of a batch."""
+POSITION, BASE, SIZE, ATTRIBUTES, LAST = range(5)
+"""Columns of the table that `headers_of` returns."""
+_KERNELS = f"{__package__.rpartition('.')[0]}.log.kernels"
 
 
 def batch_size(window: bytes | memoryview) -> int:
@@ -51,35 +60,39 @@ class WindowBatches:
 def batches_of(
     window: memoryview, source: str, position: int, offsets: OffsetRange, order: BatchOrder
 ) -> WindowBatches:
-    # not at the top: numba takes longer to load than all else, and who plans or looks takes no batches
-    from ..log import kernels
-
     rows = headers_of(window, offsets.end)
-    lasts, positions = rows[:, kernels.LAST], rows[:, kernels.POSITION]
+    lasts, positions = rows[:, LAST], rows[:, POSITION]
     many = len(rows) > _FEW
-    if not (many and order.holds(positions + position, rows[:, kernels.BASE], lasts, rows[:, kernels.SIZE])):
+    if not (many and order.holds(positions + position, rows[:, BASE], lasts, rows[:, SIZE])):
         for at in positions.tolist():  # of many, one says what is wrong
             order.check(read_header(window, at, source, position))
     ends = int(np.searchsorted(lasts, offsets.end))
     finished = ends < len(rows)
     if not finished:
         _require_cut_off(window, rows, source, position)
-    count = ends + int(finished and rows[ends, kernels.BASE] <= offsets.end)
-    stop = int(positions[count - 1] + rows[count - 1, kernels.SIZE]) if count else 0
+    count = ends + int(finished and rows[ends, BASE] <= offsets.end)
+    stop = int(positions[count - 1] + rows[count - 1, SIZE]) if count else 0
     wanted = rows[int(np.searchsorted(lasts, offsets.start)) : count]
     if not len(wanted):
         return WindowBatches(window[:0], stop, None, None, finished, ())
-    start = int(wanted[0, kernels.POSITION])
-    of_one = (wanted[:, kernels.ATTRIBUTES] & (TRANSACTIONAL | CONTROL)) != 0
+    start = int(wanted[0, POSITION])
+    of_one = (wanted[:, ATTRIBUTES] & (TRANSACTIONAL | CONTROL)) != 0
     first, last, *of_transactions = (
         read_header(window, at, source, position)
-        for at in (start, int(wanted[-1, kernels.POSITION]), *wanted[of_one, kernels.POSITION].tolist())
+        for at in (start, int(wanted[-1, POSITION]), *wanted[of_one, POSITION].tolist())
     )
     return WindowBatches(window[start:stop], stop, first, last, finished, of_transactions)
 
 
 def headers_of(window: memoryview, final: Offset) -> npt.NDArray[np.int64]:
-    """Of the whole batches (`kernels.HEADER_COLUMNS`), up to the first that ends at ``final`` or later."""
+    """Return an int64 table [n, 5] of the whole batches, up to the first that ends at ``final`` or later.
+
+    The kernel does it where it is loaded, or worth loading: the proxy, with batches as producers make them, never is.
+    """
+    if _KERNELS not in sys.modules:
+        walked = _walk(window, final)
+        if len(walked) < _MANY or not columns_installed():
+            return np.array(walked, np.int64).reshape(-1, LAST + 1)
     from ..log import kernels
 
     address, at, after = np.frombuffer(window, np.uint8).ctypes.data, 0, -1
@@ -88,17 +101,32 @@ def headers_of(window: memoryview, final: Offset) -> npt.NDArray[np.int64]:
         table = np.empty((_ROWS, kernels.HEADER_COLUMNS), np.int64)
         count, at, after = kernels.scan(address, len(window), at, after, 0, table)
         found.append(table[:count])
-    rows = found[0] if len(found) == 1 else np.concatenate(found)
-    return rows[: int(np.searchsorted(rows[:, kernels.LAST], final)) + 1]
+    columns = (kernels.POSITION, kernels.BASE, kernels.SIZE, kernels.ATTRIBUTES, kernels.LAST)
+    rows = np.concatenate(found)[:, columns]
+    return rows[: int(np.searchsorted(rows[:, LAST], final)) + 1]
+
+
+def _walk(window: memoryview, final: Offset) -> list[tuple[int, int, int, int, int]]:
+    """Return the rows of `headers_of`. It stops before anything that is not a good batch, as `kernels.scan` does."""
+    rows = list[tuple[int, int, int, int, int]]()
+    at, after, size, unpack = 0, -1, len(window), _HEADER.unpack_from
+    while size - at >= HEADER_BYTES and after < final:
+        base, length, magic, attributes, delta, count = unpack(window, at)
+        if magic != 2 or not HEADER_BYTES <= length + BATCH_PREFIX.size <= size - at or attributes & 7 > 4:
+            break
+        if base <= after or not 0 <= count <= delta + 1 or delta < 0 or base > NO_OFFSET - delta:
+            break
+        after = base + delta
+        rows.append((at, base, length + BATCH_PREFIX.size, attributes, after))
+        at += length + BATCH_PREFIX.size
+    return rows
 
 
 def _require_cut_off(window: memoryview, rows: npt.NDArray[np.int64], source: str, position: int) -> None:
     """Raises CorruptData where what follows these batches is none, and not the beginning of one."""
-    from ..log import kernels
-
     at, after = 0, -1
     if len(rows):
-        at, after = int(rows[-1, kernels.POSITION] + rows[-1, kernels.SIZE]), int(rows[-1, kernels.LAST])
+        at, after = int(rows[-1, POSITION] + rows[-1, SIZE]), int(rows[-1, LAST])
     if at == len(window):
         return
     tail = iter_batches(

@@ -30,6 +30,7 @@ _NEEDED = (
     "fetch.local",
     "broker.open",
     "log.decode",
+    "log.loaded_kernels",
     "storage.directory",
 )
 LOADED = tuple(f"{__package__.rpartition('.')[0]}.{name}" for name in _NEEDED)

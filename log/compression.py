@@ -21,7 +21,6 @@ import zstandard
 from isal import isal_zlib
 
 from ..state.errors import BatchTooLarge, CorruptData
-from .arrow_columns import empty
 from .batch import CODECS
 
 MAX_RECORDS_BYTES = 512 * 1024 * 1024
@@ -48,7 +47,7 @@ _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _KAFKA_LZ4 = bytes.fromhex("04224d18604082")
 """The frame header all Kafka clients write: independent blocks of 64 KiB, no checksums (the batch has its own)."""
 _LZ4_BLOCK_BYTES = {4: 1 << 16, 5: 1 << 18, 6: 1 << 20, 7: 1 << 22}
-_FIRST_BYTES = 2 << 20
+FIRST_BYTES = 2 << 20
 _SOME_BYTES = 256 << 10
 """Looked through at once: it stays in the processor's cache."""
 
@@ -56,13 +55,13 @@ _SOME_BYTES = 256 << 10
 class Scratch:
     """Bytes to unpack into; grows, keeps what is in it, and is used again from ``used = 0``.
 
-    It begins in Arrow's pool, and grows out of it: from then on where it is, as long as nobody else looks at it. So a
-    batch at the limit costs the limit, not twice that.
+    It begins in ``memory`` (uint8), and grows out of it: from then on where it is, as long as nobody else looks at it.
+    So a batch at the limit costs the limit, not twice that.
     """
 
-    def __init__(self, size: int = _FIRST_BYTES) -> None:
+    def __init__(self, memory: npt.NDArray[np.uint8]) -> None:
         self.used = 0
-        self._hold(empty(size, np.uint8))
+        self._hold(memory)
 
     @cached_property
     def zstd(self) -> zstandard.ZstdDecompressor:
@@ -91,9 +90,11 @@ class Scratch:
         self._hold(self.data)
 
 
-def decompress(codec: int, payload: bytes, *, source: str, position: int, limit: int = MAX_RECORDS_BYTES) -> bytes:
+def decompress(
+    codec: int, payload: bytes | memoryview, *, source: str, position: int, limit: int = MAX_RECORDS_BYTES
+) -> bytes:
     """The records of one batch. Raises CorruptData naming ``source`` and ``position``."""
-    scratch = Scratch(max(1024, 4 * len(payload)))
+    scratch = Scratch(np.empty(max(1024, 4 * len(payload)), np.uint8))
     decompress_into(scratch, codec, payload, source=source, position=position, limit=limit)
     return scratch.view[: scratch.used].tobytes()
 
@@ -146,7 +147,7 @@ def _gzip_member(scratch: Scratch, begun: int, payload: bytes | memoryview[int],
             waiting = payload[at : at + _GZIP_PIECE_BYTES]
             at += len(waiting)
         taken = scratch.used - begun
-        piece: bytes = member.decompress(waiting, min(limit - taken + 1, _FIRST_BYTES))
+        piece: bytes = member.decompress(waiting, min(limit - taken + 1, FIRST_BYTES))
         if not piece and not waiting:
             raise ValueError("gzip member is cut off")
         waiting = member.unconsumed_tail
@@ -269,13 +270,13 @@ def _zstd_frame(scratch: Scratch, begun: int, frame: bytes | memoryview[int], li
     size, before = zstandard.frame_content_size(frame), scratch.used
     _within(before - begun + size, limit)
     counted = 0
-    room = size if 0 < size <= _FIRST_BYTES else min(8 * len(frame) + 1024, _FIRST_BYTES)
+    room = size if 0 < size <= FIRST_BYTES else min(8 * len(frame) + 1024, FIRST_BYTES)
     with scratch.zstd.stream_reader(frame) as reader:
         while read := reader.readinto(scratch.free(max(room, 1))[: limit - (scratch.used - begun) + 1]):
             scratch.used += read
             _within(scratch.used - begun, limit)
-            room = min(max(room, scratch.used - before), _FIRST_BYTES)
-            if not counted and scratch.used - before >= _FIRST_BYTES and len(scratch.data) - scratch.used < room:
+            room = min(max(room, scratch.used - before), FIRST_BYTES)
+            if not counted and scratch.used - before >= FIRST_BYTES and len(scratch.data) - scratch.used < room:
                 counted = _zstd_size(frame, limit - (before - begun))
             if counted:
                 room = counted - (scratch.used - before) + 1  # for the look that finds its end

@@ -19,7 +19,7 @@ from ..state.segment import AbortedRange
 from . import kernels
 from .arrow_columns import empty
 from .batch import HEADER_BYTES, iter_batches
-from .compression import MAX_RECORDS_BYTES, Scratch, decompress_into
+from .compression import FIRST_BYTES, MAX_RECORDS_BYTES, Scratch, decompress_into
 from .isolation import AbortFilter
 from .record_block import MAX_RECORDS as MAX_RECORDS
 from .record_block import RecordBlock as RecordBlock
@@ -128,7 +128,7 @@ class _Decoder:
         self._raw = np.frombuffer(data, np.uint8)
         self._source, self._position = source, position
         self._start, self._final = start, final
-        self._reuse, self._scratch = reuse, Scratch(0)
+        self._reuse, self._scratch = reuse, Scratch(np.empty(0, np.uint8))
         self._most_unpacked, self._piece_bytes = most_unpacked, piece_bytes
         self._held: tuple[npt.NDArray[Any], ...] = ()
 
@@ -210,7 +210,7 @@ class _Decoder:
     def _unpacked(self, rows: Table, at: int) -> tuple[int, npt.NDArray[np.uint8], Table]:
         """Batches from ``at`` on, unpacked one behind the other, until a piece is full."""
         if not self._reuse or not len(self._scratch.data):
-            self._scratch = Scratch()
+            self._scratch = Scratch(empty(FIRST_BYTES, np.uint8))
         scratch, first, ends = self._scratch, at, list[int]()
         scratch.used = 0
         while at < len(rows) and scratch.used < self._piece_bytes:

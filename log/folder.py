@@ -19,7 +19,7 @@ from ..state.errors import InvalidRequest
 from ..state.offsets import Offset
 from ..state.segment import AbortedRange
 from .batch import BatchHeader, iter_batches
-from .decode import RecordBlock, decode_records
+from .log_piece import LogPiece
 from .partition import open_partition
 from .places import BatchPlaces
 from .segment import LogSegment
@@ -50,13 +50,13 @@ class LogFiles:
         """Where undecided data begins; None when everything is decided."""
         return min(self.undecided.values(), default=None)
 
-    def blocks(self, *, committed: bool) -> Iterator[RecordBlock]:
+    def pieces(self, *, committed: bool) -> Iterator[LogPiece]:
         """Every record, hiding what is aborted or undecided when ``committed``. Raises CorruptData."""
         aborted = self.aborted if committed else None
         end = self.decided_end if committed else None
         for segment in self.segments:
             for position, data in segment.pieces():
-                yield from decode_records(data, source=str(segment.path), position=position, aborted=aborted, end=end)
+                yield LogPiece(str(segment.path), position, data, aborted, end)
 
     def batches(self) -> Iterator[tuple[Path, BatchHeader]]:
         """Every batch header, control batches too."""

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import orjson
 from numba.core import types
 
-from .kernels import _copy, _put32, _uint32, _word, kernel
+from .lazy_kernel import callee, copy_bytes, inlined, kernel, put32, uint32_at, word_at
 
 OFFSET, TIMESTAMP, TYPE, KEY, VALUE, HEADERS = 0, 1, 2, 3, 4, 5
 """Fields of a record; a layout has each of them once, in an order of its own."""
@@ -56,7 +56,7 @@ _QUOTE, _BACKSLASH, _BRACE, _COMMA, _MINUS, _ZERO, _PAD = (ord(each) for each in
 _ONES, _TOPS = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
 
 
-@kernel(types.uint64(types.uint64), inline="always")
+@inlined
 def _escaped(word: Any) -> Any:
     """Not 0 where one of eight bytes is one that JSON escapes: below 32, a quote or a backslash."""
     quotes, backslashes = word ^ _ONES * np.uint64(_QUOTE), word ^ _ONES * np.uint64(_BACKSLASH)
@@ -64,7 +64,7 @@ def _escaped(word: Any) -> Any:
     return (below | ((quotes - _ONES) & ~quotes) | ((backslashes - _ONES) & ~backslashes)) & _TOPS
 
 
-@kernel(types.boolean(_BYTES, types.int64, types.int64))
+@callee
 def _is_utf8(data: Any, at: int, end: int) -> bool:
     """As Unicode 15, table 3-7, has it: no surrogates, no overlong forms."""
     while at < end:
@@ -98,7 +98,7 @@ def _is_utf8(data: Any, at: int, end: int) -> bool:
     return True
 
 
-@kernel(types.int64(_BYTES, types.int64, types.int64, types.int64))
+@callee
 def _mark(data: Any, at: int, size: int, form: int) -> int:
     """How a part is written."""
     if size < 0:
@@ -110,7 +110,7 @@ def _mark(data: Any, at: int, size: int, form: int) -> int:
     high = escapes = np.uint64(0)
     whole = size - size % 8
     for address in range(data.ctypes.data + at, data.ctypes.data + at + whole, 8):
-        word = _word(address)
+        word = word_at(address)
         high |= word
         escapes |= _escaped(word)
     for place in range(at + whole, at + size):
@@ -122,7 +122,7 @@ def _mark(data: Any, at: int, size: int, form: int) -> int:
     return _ESCAPED if escapes else _PLAIN
 
 
-@kernel(types.int64(_BYTES, types.int64, types.int64, types.int64))
+@callee
 def _length(data: Any, at: int, size: int, mark: int) -> int:
     """Bytes that `_put` will write."""
     if mark == _NULL:
@@ -141,13 +141,13 @@ def _length(data: Any, at: int, size: int, mark: int) -> int:
     return total
 
 
-@kernel(types.uint64(types.int64), inline="always")
+@inlined
 def _magnitude(number: int) -> Any:
     """Also of the smallest number, which has no negative."""
     return np.uint64(-number) if number < 0 else np.uint64(number)
 
 
-@kernel(types.int64(types.int64))
+@callee
 def _decimals(number: int) -> int:
     """Bytes that `_put_number` will write."""
     size = 1 + (number < 0)
@@ -158,7 +158,7 @@ def _decimals(number: int) -> int:
     return size
 
 
-@kernel(types.int64(types.uint8[::1], types.int64, types.int64))
+@callee
 def _put_number(target: Any, to: Any, number: int) -> Any:
     """Where it ends."""
     end = to + _decimals(number)
@@ -173,28 +173,28 @@ def _put_number(target: Any, to: Any, number: int) -> Any:
             return end
 
 
-@kernel(types.int64(types.uint8[::1], types.int64, _BYTES, types.int64, types.int64))
+@callee
 def _put_bytes(target: Any, to: Any, data: Any, at: int, size: int) -> Any:
     """Where they end."""
     if size > 0:
-        _copy(target.ctypes.data + to, data.ctypes.data + at, size)
+        copy_bytes(target.ctypes.data + to, data.ctypes.data + at, size)
     return to + size
 
 
-@kernel(types.int64(types.uint8[::1], types.int64, _BYTES, types.int64, types.int64))
+@callee
 def _put_base64(target: Any, to: Any, data: Any, at: int, size: int) -> Any:
     """Where it ends."""
     whole = at + size - size % 3
     source, here = data.ctypes.data, target.ctypes.data + to
     while at < whole - 3:  # four bytes are read for three
-        three = _uint32(source + at) >> 8
-        _put32(here, np.int64(_PAIRS[three >> 12]) << 16 | np.int64(_PAIRS[three & 4095]))
+        three = uint32_at(source + at) >> 8
+        put32(here, np.int64(_PAIRS[three >> 12]) << 16 | np.int64(_PAIRS[three & 4095]))
         at += 3
         here += 4
     to = here - target.ctypes.data
     while at < whole:
         three = np.int64(data[at]) << 16 | np.int64(data[at + 1]) << 8 | np.int64(data[at + 2])
-        _put32(target.ctypes.data + to, np.int64(_PAIRS[three >> 12]) << 16 | np.int64(_PAIRS[three & 4095]))
+        put32(target.ctypes.data + to, np.int64(_PAIRS[three >> 12]) << 16 | np.int64(_PAIRS[three & 4095]))
         at += 3
         to += 4
     if size % 3:
@@ -209,7 +209,7 @@ def _put_base64(target: Any, to: Any, data: Any, at: int, size: int) -> Any:
     return to
 
 
-@kernel(types.int64(types.uint8[::1], types.int64, _BYTES, types.int64, types.int64, types.int64))
+@callee
 def _put(target: Any, to: Any, data: Any, at: int, size: int, mark: int) -> Any:
     """Where it ends."""
     if mark == _NULL:

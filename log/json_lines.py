@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 
 import numpy as np
 import orjson
@@ -19,17 +18,11 @@ from ..state.errors import InvalidRequest
 from . import json_kernels as k
 from .record_block import RecordBlock
 from .record_columns import FIELDS
+from .record_lines import Encoding as Encoding
 from .record_parts import RecordParts, parts_of
 
 CHUNK_BYTES = 256 * 1024
 """Of JSON, at a time; one record at least."""
-
-
-class Encoding(StrEnum):
-    """How bytes are shown: ``utf8`` is text where it is valid UTF-8, else ``{"base64": …}``."""
-
-    UTF8 = "utf8"
-    BASE64 = "base64"
 
 
 _FORMS = {Encoding.UTF8: k.TEXT, Encoding.BASE64: k.BASE64}

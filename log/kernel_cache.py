@@ -1,13 +1,19 @@
-"""Where compiled kernels are kept. Compiling them takes five seconds of CPU, loading them a tenth of one.
+"""Where compiled kernels are kept. Compiling all of them takes ten seconds of CPU, loading them a tenth of one.
 
-    1. $NUMBA_CACHE_DIR, or the user's cache folder          where this process may write
-    2. a folder of this user's in the system's temporary one where it may not: with what a warm folder of 1. has in it
-    3. nothing                                               every process compiles for itself
+The folder is the first of these that this process may write to:
 
-Numba names a kernel's folder by the path of its source. A packed environment is unpacked at another path by every Spark
-application, so all paths of one source are links to one folder: ``FOLDER/<hash of the source>/kernels``.
-Made warm for an image by ``NUMBA_CACHE_DIR=/opt/kernels python -m tierstate.log.kernel_cache``: with the version of
-Python and on the kind of processor of where it is read; numba takes no other.
+    1. $NUMBA_CACHE_DIR, or ``share/tierstate/kernels`` of the Python environment where that folder exists
+    2. ``tierstate/numba`` in the user's cache folder
+    3. a folder of this user in the system's temporary folder
+    4. none: every process compiles for itself
+
+``python -m tierstate.log.kernel_cache`` compiles all kernels into the environment's folder. It moves with the
+environment, into an image or an archive, and needs no setting: a process that uses another folder copies it there.
+Kernels are good for one version of Python and one kind of processor: ``NUMBA_CPU_NAME=generic``, where they are made
+and where they are used, makes them good for every processor of the architecture.
+
+numba names the folder of a kernel by the path of its source. An environment may lie at many paths, so all paths of one
+source are links to one folder: ``FOLDER/<hash of the source>/kernels``.
 """
 
 from __future__ import annotations
@@ -16,33 +22,47 @@ import hashlib
 import os
 import shutil
 import stat
+import sys
 import tempfile
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 SHARED = "kernels"
-SOURCES = ("kernels.py", "json_kernels.py", "object_kernels.py")
+SOURCES = ("lazy_kernel.py", "kernels.py", "json_kernels.py", "object_kernels.py")
 WAY_OUT = (
-    "make a warm folder in the image (NUMBA_CACHE_DIR=/opt/kernels python -m tierstate.log.kernel_cache), and give "
-    "executors NUMBA_CACHE_DIR; see docs/options.md"
+    "run `python -m tierstate.log.kernel_cache` where the image or the archive of the Python environment is made; "
+    "see docs/options.md"
 )
 
 
 def kernel_folder() -> str:
-    """The folder, as numba wants it; empty for none."""
-    given = os.environ.get("NUMBA_CACHE_DIR")
-    try:
-        home = Path(given) if given else _users_folder()
-        home.mkdir(parents=True, exist_ok=True)
-    except (OSError, RuntimeError):
-        home = None
-    if home is not None and os.access(home, os.W_OK | os.X_OK):
-        return str(_by_source(home))
-    return _own_folder(home)
+    """Return the folder in the form that numba wants; empty for none."""
+    given, environment = os.environ.get("NUMBA_CACHE_DIR"), environments_folder()
+    homes = [Path(given)] if given else [environment, *_users_folder()]
+    warm = {environment, homes[0]}
+    for home in homes:
+        with suppress(OSError):
+            if home != environment:
+                home.mkdir(parents=True, exist_ok=True)
+            if home.is_dir() and os.access(home, os.W_OK | os.X_OK):
+                _take_over(warm - {home}, home)
+                return str(_by_source(home))
+    return _temporary_folder(warm)
+
+
+def environments_folder() -> Path:
+    """Return the folder that moves with the Python environment; it exists where somebody made it."""
+    return Path(sys.prefix) / "share" / "tierstate" / "kernels"
+
+
+def _users_folder() -> Iterator[Path]:
+    with suppress(RuntimeError):  # the user has no home
+        yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tierstate" / "numba"
 
 
 def _by_source(home: Path) -> Path:
-    """In ``home``, for this source, with this path linked. Without links it is only as numba alone would do."""
+    """Return the folder in ``home`` for this source, linked for this path. Without links numba compiles once a path."""
     here = Path(os.path.abspath(__file__)).parent
     sources = b"".join((here / name).read_bytes() for name in SOURCES)
     folder = home / hashlib.sha256(sources).hexdigest()[:16]
@@ -53,12 +73,7 @@ def _by_source(home: Path) -> Path:
     return folder
 
 
-def _users_folder() -> Path:
-    """The source may be read-only. RuntimeError: there is no home."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tierstate" / "numba"
-
-
-def _own_folder(warm: Path | None) -> str:
+def _temporary_folder(warm: set[Path]) -> str:
     """Nobody else may write there*: what numba loads from it is code that runs as this user."""
     try:
         folder = Path(tempfile.gettempdir()) / f"tierstate-kernels-{os.getuid()}"
@@ -66,17 +81,16 @@ def _own_folder(warm: Path | None) -> str:
         found = folder.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
             return ""
-        if warm is not None:
-            _take_over(warm, folder)
+        _take_over(warm, folder)
     except OSError:
         return ""
     return str(_by_source(folder))
 
 
-def _take_over(warm: Path, folder: Path) -> None:
-    """Each file whole, by a rename: other processes do the same now. What is there already may be newer, and stays."""
-    for file in warm.glob(f"*/{SHARED}/*.nb[ci]"):
-        target = folder / file.relative_to(warm)
+def _take_over(warm: set[Path], folder: Path) -> None:
+    """Copy each file whole, by a rename: other processes may do the same now. A file that exists may be newer."""
+    for file in (file for each in warm for file in each.glob(f"*/{SHARED}/*.nb[ci]")):
+        target = folder / file.parents[1].name / SHARED / file.name
         if not target.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
             descriptor, fresh = tempfile.mkstemp(dir=target.parent)
@@ -86,9 +100,14 @@ def _take_over(warm: Path, folder: Path) -> None:
 
 
 def main() -> None:
-    from . import json_kernels, kernels, object_kernels  # noqa: F401  they are compiled by this
+    """Compile every kernel into the environment's folder, or into $NUMBA_CACHE_DIR."""
+    if "NUMBA_CACHE_DIR" not in os.environ:
+        with suppress(OSError):
+            environments_folder().mkdir(parents=True, exist_ok=True)
+    from . import lazy_kernel
 
-    print(f"{'compiled into' if kernels.compiled_here() else 'warm already:'} {kernels.FOLDER}")
+    lazy_kernel.load_all()
+    print(f"{'compiled into' if lazy_kernel.compiled_here() else 'warm already:'} {lazy_kernel.FOLDER}")
 
 
 if __name__ == "__main__":

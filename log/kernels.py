@@ -2,46 +2,38 @@
 
 Pass one (`parse`) proves every bound; what comes after only copies. Kernels read memory by address, so their callers
 keep the buffers alive and hand out only lengths that pass one proved. Nothing here raises: problems are codes.
+`record_parser.py` describes a record, and reads a few of them without any of this.
 
-A record: varint length, int8 attributes, varlong timestamp delta, varint offset delta, varint key length and key,
-varint value length and value, varint header count, then name and value of each header; all zigzag, -1 is null.
-
-Kernels have one signature each (those of JSON are in `json_kernels.py`, those that make objects in
-`object_kernels.py`): numba's cache notices changes by file, and several processes that compile at once write equal
-entries.
+Kernels have one signature each (those of JSON are in `json_kernels.py`): numba's cache notices changes by file, and
+several processes that compile at once write equal entries. `lazy_kernel.py` says when one is compiled.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
-import numba
-import numba.extending
 import numpy as np
-from numba.core import cgutils, types
 
-from .kernel_cache import kernel_folder
-
-FOLDER = kernel_folder()
-"""Where they are kept; empty: every process compiles for itself."""
-_config: Any = numba.config
-_config.CACHE_DIR = FOLDER
-_COMPILED: dict[str, Any] = {"nogil": True, "cache": bool(FOLDER)}
-
-MAX_HEADERS = 1 << 20
-"""Of one record, and of one block: what they cost is bounded, as rows are. Two bytes of a batch can be a header."""
-
-OK, SHORT, LENGTH, RANGE, ORDER, SURPLUS, FULL, HEADERS = 0, 1, 2, 3, 4, 5, 6, 7
-"""`FULL` is no problem: call again for the records that follow."""
-REASONS = {
-    SHORT: "a record reaches beyond its batch",
-    LENGTH: "a record's lengths contradict each other",
-    RANGE: "a record's offset lies outside its batch",
-    ORDER: "record offsets do not increase",
-    SURPLUS: "bytes are left over after the last record",
-    HEADERS: f"a record has more than {MAX_HEADERS} headers",
-}
+from .lazy_kernel import (
+    byte_at,
+    callee,
+    copy_bytes,
+    inlined,
+    int16_at,
+    int32_at,
+    int64_at,
+    kernel,
+    put8,
+    put32,
+    put64,
+    uint32_at,
+    word_at,
+)
+from .record_parser import FULL as FULL
+from .record_parser import HEADERS, LENGTH, MAX_HEADERS, ORDER, RANGE, SHORT, SURPLUS
+from .record_parser import MAX_OFFSET as MAX_OFFSET
+from .record_parser import OK as OK
+from .record_parser import REASONS as REASONS
 
 # Columns of the table of batch headers that `scan` fills, in the order of `batch.BatchHeader`, and the CRC it found.
 POSITION, BASE, SIZE, EPOCH, MAGIC, CRC, ATTRIBUTES, LAST = 0, 1, 2, 3, 4, 5, 6, 7
@@ -57,89 +49,8 @@ AT_BATCH, AT_RECORD, AT_BYTE, PREVIOUS = 0, 1, 2, 3
 KEY_BYTES, VALUE_BYTES, NULL_KEYS, NULL_VALUES, HEADER_COUNT, HEADERLESS, KEPT = 0, 1, 2, 3, 4, 5, 6
 SUMS = 7
 
-MAX_OFFSET = 2**63 - 1
 KEY_AT, VALUE_AT = 0, 1
 """Names of the two binary columns of a record."""
-
-
-Compiled = Callable[..., Any]
-intrinsic = cast(Callable[[Compiled], Compiled], numba.extending.intrinsic)
-_cgutils: Any = cgutils
-_ir = _cgutils.ir
-_POINTER = _ir.IntType(8).as_pointer()
-
-
-@intrinsic
-def _byte(typing: Any, address: Any) -> Any:
-    """The byte at an address."""
-
-    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.zext(builder.load(builder.inttoptr(args[0], _POINTER)), _ir.IntType(64))
-
-    return types.int64(types.int64), build
-
-
-def _big_endian(bits: int, signed: bool) -> Any:
-    def load(typing: Any, address: Any) -> Any:
-        def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            pointer = builder.inttoptr(args[0], _ir.IntType(bits).as_pointer())
-            value = builder.bswap(builder.load(pointer, align=1))
-            if bits == 64:
-                return value
-            return (builder.sext if signed else builder.zext)(value, _ir.IntType(64))
-
-        return types.int64(types.int64), build
-
-    return intrinsic(load)
-
-
-_int16 = _big_endian(16, True)
-_int32 = _big_endian(32, True)
-_uint32 = _big_endian(32, False)
-_int64 = _big_endian(64, True)
-
-
-@intrinsic
-def _word(typing: Any, address: Any) -> Any:
-    """Eight bytes as they lie in memory, the first one lowest (little-endian hosts only, as Arrow's buffers are)."""
-
-    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.load(builder.inttoptr(args[0], _ir.IntType(64).as_pointer()), align=1)
-
-    return types.uint64(types.int64), build
-
-
-@intrinsic
-def _copy(typing: Any, target: Any, source: Any, size: Any) -> Any:
-    """memcpy; exactly ``size`` bytes are read and written."""
-
-    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        to, source = (builder.inttoptr(arg, _POINTER) for arg in args[:2])
-        _cgutils.raw_memcpy(builder, to, source, args[2], 1)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.int64), build
-
-
-def _big_endian_store(bits: int) -> Any:
-    def store(typing: Any, address: Any, value: Any) -> Any:
-        def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            value = builder.trunc(args[1], _ir.IntType(bits)) if bits < 64 else args[1]
-            value = builder.bswap(value) if bits > 8 else value
-            builder.store(value, builder.inttoptr(args[0], _ir.IntType(bits).as_pointer()), align=1)
-            return context.get_dummy_value()
-
-        return types.void(types.int64, types.int64), build
-
-    return intrinsic(store)
-
-
-_put8, _put32, _put64 = _big_endian_store(8), _big_endian_store(32), _big_endian_store(64)
-
-
-def kernel(signature: Any, **options: Any) -> Callable[[Compiled], Compiled]:
-    """Compiled when it is imported, or taken from the cache."""
-    return cast(Callable[[Compiled], Compiled], numba.njit(signature, **(_COMPILED | options)))
 
 
 def _crc_tables() -> Any:
@@ -159,13 +70,13 @@ def _crc_tables() -> Any:
 _CRC = _crc_tables()
 
 
-@kernel("uint64(int64, int64)")
+@callee
 def crc32c(address: int, size: int) -> Any:
     """For short batches, where a call into the library costs more than the sum."""
     crc = np.uint64(0xFFFFFFFF)
     mask = np.uint64(255)
     for at in range(address, address + size - 7, 8):
-        crc ^= _word(at)
+        crc ^= word_at(at)
         crc = (
             _CRC[7, crc & mask]
             ^ _CRC[6, (crc >> np.uint64(8)) & mask]
@@ -177,7 +88,7 @@ def crc32c(address: int, size: int) -> Any:
             ^ _CRC[0, crc >> np.uint64(56)]
         )
     for at in range(address + (size & ~7), address + size):
-        crc = (crc >> np.uint64(8)) ^ _CRC[0, (crc ^ np.uint64(_byte(at))) & mask]
+        crc = (crc >> np.uint64(8)) ^ _CRC[0, (crc ^ np.uint64(byte_at(at))) & mask]
     return crc ^ np.uint64(0xFFFFFFFF)
 
 
@@ -191,10 +102,10 @@ def scan(address: int, size: int, at: int, after: int, sum_below: int, table: An
     rows = 0
     while rows < table.shape[0] and size - at >= 61:
         here = address + at
-        length = _int32(here + 8)
-        base, delta, count = _int64(here), _int32(here + 23), _int32(here + 57)
-        attributes, crc = _int16(here + 21), _uint32(here + 17)
-        if _byte(here + 16) != 2 or length < 49 or length > size - at - 12 or attributes & 7 > 4:
+        length = int32_at(here + 8)
+        base, delta, count = int64_at(here), int32_at(here + 23), int32_at(here + 57)
+        attributes, crc = int16_at(here + 21), uint32_at(here + 17)
+        if byte_at(here + 16) != 2 or length < 49 or length > size - at - 12 or attributes & 7 > 4:
             break
         if base <= after or delta < 0 or count < 0 or count > delta + 1 or base > MAX_OFFSET - delta:
             break
@@ -202,28 +113,28 @@ def scan(address: int, size: int, at: int, after: int, sum_below: int, table: An
             break
         after = base + delta
         table[rows, POSITION], table[rows, BASE], table[rows, SIZE] = at, base, length + 12
-        table[rows, EPOCH], table[rows, MAGIC], table[rows, CRC] = _int32(here + 12), 2, crc
+        table[rows, EPOCH], table[rows, MAGIC], table[rows, CRC] = int32_at(here + 12), 2, crc
         table[rows, ATTRIBUTES], table[rows, LAST] = attributes, after
-        table[rows, FIRST_TIME], table[rows, MAX_TIME] = _int64(here + 27), _int64(here + 35)
-        table[rows, PRODUCER], table[rows, PRODUCER_EPOCH] = _int64(here + 43), _int16(here + 51)
-        table[rows, SEQUENCE], table[rows, RECORDS] = _int32(here + 53), count
+        table[rows, FIRST_TIME], table[rows, MAX_TIME] = int64_at(here + 27), int64_at(here + 35)
+        table[rows, PRODUCER], table[rows, PRODUCER_EPOCH] = int64_at(here + 43), int16_at(here + 51)
+        table[rows, SEQUENCE], table[rows, RECORDS] = int32_at(here + 53), count
         rows += 1
         at += length + 12
     return rows, at, after
 
 
-@kernel("UniTuple(int64, 2)(int64, int64)", inline="always")
+@inlined
 def _varint(at: int, end: int) -> Any:
     """Zigzag value and the address after it; address -1 when it is cut off or longer than 10 bytes."""
     if at < end:
-        first = _byte(at)
+        first = byte_at(at)
         if first < 128:
             return (first >> 1) ^ -(first & 1), at + 1
     value, shift = np.uint64(0), np.uint64(0)
     for _ in range(10):
         if at >= end:
             return 0, -1
-        byte = np.uint64(_byte(at))
+        byte = np.uint64(byte_at(at))
         at += 1
         value |= (byte & np.uint64(127)) << shift
         if byte < np.uint64(128):
@@ -232,13 +143,13 @@ def _varint(at: int, end: int) -> Any:
     return 0, -1
 
 
-@kernel("int64(int64, int64)", inline="always")
+@inlined
 def _wrapping_sum(a: Any, b: Any) -> Any:
     """As Java adds; a signed sum that overflows is nothing that compiled code may rely on."""
     return np.int64(np.uint64(a) + np.uint64(b))
 
 
-@kernel("int64(int64, int64, int64)")
+@callee
 def _past_headers(at: int, end: int, headers: int) -> Any:
     """The address after so many headers; -1 when they do not fit."""
     for _ in range(headers):
@@ -348,14 +259,14 @@ def gather(raw: int, at: Any, size: Any, part: int, ends: Any, valid: Any, targe
     ends[0] = 0
     if valid.shape[0] == 0:
         for r in range(at.shape[0]):
-            _copy(target + to, raw + at[r, part], np.int64(size[r, part]))
+            copy_bytes(target + to, raw + at[r, part], np.int64(size[r, part]))
             to += size[r, part]
             ends[r + 1] = to
         return
     for r in range(at.shape[0]):
         if size[r, part] >= 0:
             valid[r >> 3] |= np.uint8(1 << (r & 7))
-            _copy(target + to, raw + at[r, part], np.int64(size[r, part]))
+            copy_bytes(target + to, raw + at[r, part], np.int64(size[r, part]))
             to += size[r, part]
         ends[r + 1] = to
 
@@ -382,7 +293,7 @@ def list_headers(
             at[header, 0], size[header, 0] = here - raw, length
             bits = 0
             for byte in range(here, here + length):
-                bits |= _byte(byte)
+                bits |= byte_at(byte)
             here += length
             sums[0] += length
             sums[3] += bits > 127
@@ -410,31 +321,31 @@ def encode_records(
     here = target
     length: Any
     for r in range(offsets.shape[0]):
-        _put64(here, offsets[r])
-        _put64(here + 8, times[r])
-        _put8(here + 16, np.int64(kinds[r]))
+        put64(here, offsets[r])
+        put64(here + 8, times[r])
+        put8(here + 16, np.int64(kinds[r]))
         here += 17
         for part in range(2):
             length = np.int64(size[r, part])
-            _put32(here, length)
+            put32(here, length)
             here += 4
             if length > 0:
-                _copy(here, bases[part] + at[r, part], length)
+                copy_bytes(here, bases[part] + at[r, part], length)
                 here += length
-        _put32(here, np.int64(lists[r + 1] - lists[r]))
+        put32(here, np.int64(lists[r + 1] - lists[r]))
         here += 4
         for header in range(lists[r], lists[r + 1]):
             for part in range(2):
                 length = np.int64(header_size[header, part])
-                _put32(here, length)
+                put32(here, length)
                 here += 4
                 if length > 0:
-                    _copy(here, header_bases[part] + header_at[header, part], length)
+                    copy_bytes(here, header_bases[part] + header_at[header, part], length)
                     here += length
         ends[r] = here - target
 
 
-@kernel("int64(int64, int64, int64, int64[::1], int64)")
+@callee
 def _finds(data: int, size: int, wanted: int, back: Any, state: int) -> Any:
     """Whether the bytes at ``wanted`` are among these (Knuth, Morris, Pratt): each byte is looked at twice at most.
 
@@ -442,10 +353,10 @@ def _finds(data: int, size: int, wanted: int, back: Any, state: int) -> Any:
     """
     length = back.shape[0]
     for place in range(data, data + size):
-        byte = _byte(place)
-        while state > 0 and _byte(wanted + state) != byte:
+        byte = byte_at(place)
+        while state > 0 and byte_at(wanted + state) != byte:
             state = back[state]
-        if _byte(wanted + state) == byte:
+        if byte_at(wanted + state) == byte:
             state += 1
             if state == length:
                 return 1
@@ -483,7 +394,7 @@ def match(
                 continue
             same = True
             for byte in range(key_size):
-                if _byte(raw + at[r, 0] + byte) != _byte(key + byte):
+                if byte_at(raw + at[r, 0] + byte) != byte_at(key + byte):
                     same = False
                     break
             if not same:
@@ -501,9 +412,3 @@ def match(
             hit = _finds(here, length, wanted, back, 0)
             here += length
         found[r] = hit
-
-
-def compiled_here() -> bool:
-    """Whether this process compiled what others load."""
-    kernels: tuple[Any, ...] = scan, parse, gather
-    return any(each.stats.cache_misses for each in kernels)

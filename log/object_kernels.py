@@ -11,8 +11,9 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numba.core import cgutils, types
 
-from .kernels import OK, SHORT, intrinsic, kernel
+from .lazy_kernel import intrinsic, kernel
 from .record_block import RecordBlock
+from .record_parser import OK, SHORT
 
 _cgutils: Any = cgutils
 _ir = _cgutils.ir

@@ -7,7 +7,6 @@ from contextlib import ExitStack, closing, contextmanager
 
 from ..broker.client_config import bootstrap_addresses, in_their_name
 from ..broker.framed_socket import tls_context
-from ..log import decode as decode  # before anybody is served: the first remote read would take 0.4 s to load it
 from ..runtime.appended_lines import AppendedLines
 from ..runtime.clock import Clock
 from ..runtime.metrics import Metrics

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from ..runtime.columns_extra import columns_installed
 from ..state.errors import MissingExtra
 
 if TYPE_CHECKING:
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["session"]
 
-if find_spec("pyspark") is None:
+if find_spec("pyspark") is None or not columns_installed():
     raise MissingExtra("spark", "the Spark data source")
 
 

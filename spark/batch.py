@@ -96,10 +96,10 @@ class BatchReader(DataSourceReader):
 @cache
 def tell_if_cold() -> None:
     """On an executor's stderr, once a process, that it compiled for seconds what it could have loaded."""
-    from ..log import kernel_cache, kernels
+    from ..log import kernel_cache, lazy_kernel
 
-    if kernels.compiled_here():
-        kept = f"and keeps them in {kernels.FOLDER}" if kernels.FOLDER else "and can keep them nowhere"
+    if lazy_kernel.compiled_here():
+        kept = f"and keeps them in {lazy_kernel.FOLDER}" if lazy_kernel.FOLDER else "and can keep them nowhere"
         print(f"tierstate: this process compiled its kernels, {kept}; {kernel_cache.WAY_OUT}", file=sys.stderr)
 
 

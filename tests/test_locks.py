@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = {
     "agent": ["azure", "gcs"],
-    "gateway": ["azure", "gcs", "gateway", "registry"],
+    "gateway": ["azure", "columns", "gcs", "gateway", "registry"],
     "dev": [*PROJECT["optional-dependencies"]],
 }
 """By lock: what it adds to the core. A store's client is what an agent may need as much as a gateway."""
@@ -73,6 +73,13 @@ def test_a_lock_keeps_to_the_versions_that_are_asked_for(lock: str) -> None:
     assert [
         str(each) for each in asked(lock) if versions[str(canonicalize_name(each.name))] not in each.specifier
     ] == []
+
+
+def test_an_agent_installs_nothing_that_only_makes_columns() -> None:
+    """They are half of what a gateway installs."""
+    columns = {"llvmlite", "numba", "pyarrow"}
+    assert columns <= set(pins("gateway"))
+    assert columns & set(pins("agent")) == set()
 
 
 def test_nobody_who_runs_it_installs_what_only_makes_or_tests_it() -> None:

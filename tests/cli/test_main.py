@@ -298,3 +298,14 @@ def test_a_sandbox_comes_up_answers_and_goes_down(tmp_path: Path, capsys: pytest
     finally:
         assert run(["sandbox", "down", *where]) == 0
     assert run(["sandbox", "status", *where]) == 3
+
+
+def test_a_command_without_the_extra_that_it_needs_names_the_line_for_pip(tmp_path: Path) -> None:
+    code = (
+        "import sys\nsys.modules['numba'] = None\nfrom tierstate.cli.main import run\n"
+        "sys.exit(run(['consume', 't', '--bootstrap-server', '127.0.0.1:1', '--store', 'file:///tmp', '--json']))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert json.loads(done.stderr)["error"] == "MissingExtra"
+    assert "pip install 'tierstate[columns]'" in done.stderr

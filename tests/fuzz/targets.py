@@ -20,7 +20,18 @@ import zstandard
 
 from tests.fuzz.mutate import EXTREMES, batch_put_right, mutated
 from tests.log.batches import CASES as GOLDEN_CASES
-from tests.log.batches import GZIP, LZ4, SNAPPY, ZSTD, Batch, golden_folder, header_batch, plain_batch, record
+from tests.log.batches import (
+    GZIP,
+    LZ4,
+    SNAPPY,
+    ZSTD,
+    Batch,
+    blocks_of,
+    golden_folder,
+    header_batch,
+    plain_batch,
+    record,
+)
 from tests.log.codec_cases import CASES as CODEC_CASES
 from tierstate.log.batch import iter_batches
 from tierstate.log.compression import MAX_RECORDS_BYTES, decompress
@@ -221,7 +232,7 @@ def read_folder(data: bytes, random: Random, folder: Path) -> None:
         with naming(str(place), file.name):
             log = open_log(place / "topic-0")
             for committed in (False, True):
-                for _ in log.blocks(committed=committed):
+                for _ in blocks_of(log, committed=committed):
                     pass
             for _ in log.batches():
                 pass

@@ -6,7 +6,7 @@ import gzip
 import json
 import struct
 from base64 import b64decode
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,10 @@ import google_crc32c
 import pyarrow as pa
 import zstandard
 
+from tierstate.fetch.copied_segment import CopiedSegment
 from tierstate.log.batch import CONTROL, TRANSACTIONAL
 from tierstate.log.decode import RecordBlock
+from tierstate.log.folder import LogFiles
 from tierstate.log.kernels import KEY_AT, VALUE_AT
 from tierstate.log.partition import PartitionFolder, open_partition
 
@@ -46,6 +48,11 @@ def golden_rows(case: str, isolation: str) -> list[Row]:
         (o, t, k - 1, raw(key), raw(value), tuple((name, raw(content)) for name, content in headers))
         for o, t, k, key, value, headers in said
     ]
+
+
+def blocks_of(log: LogFiles | CopiedSegment, *, committed: bool) -> Iterator[RecordBlock]:
+    """Every record that is shown, by the kernels."""
+    return (block for piece in log.pieces(committed=committed) for block in piece.blocks())
 
 
 def block_rows(block: RecordBlock) -> list[Row]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import tracemalloc
 
 import cramjam
+import numpy as np
 import pytest
 import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.log.batches import GZIP, LZ4, NONE, SNAPPY, ZSTD, lz4_frame, pack, xerial
-from tierstate.log.compression import Scratch, decompress, decompress_into
+from tierstate.log.compression import FIRST_BYTES, Scratch, decompress, decompress_into
 from tierstate.state.errors import BatchTooLarge, CorruptData
 
 PACKED = (GZIP, SNAPPY, LZ4, ZSTD)
@@ -132,7 +133,7 @@ def test_frames_with_checksums_are_refused_where_they_are_cut() -> None:
 
 
 def test_scratch_keeps_what_it_has_while_it_grows() -> None:
-    scratch = Scratch(16)
+    scratch = Scratch(np.empty(16, np.uint8))
     parts = [bytes([at]) * 1000 * at for at in range(1, 6)]
     for codec, part in zip((NONE, GZIP, SNAPPY, LZ4, ZSTD), parts, strict=True):
         decompress_into(scratch, codec, pack(codec, part), source="test", position=0)
@@ -140,7 +141,7 @@ def test_scratch_keeps_what_it_has_while_it_grows() -> None:
 
 
 def test_a_refused_payload_leaves_scratch_as_it_was() -> None:
-    scratch = Scratch()
+    scratch = Scratch(np.empty(FIRST_BYTES, np.uint8))
     decompress_into(scratch, NONE, b"kept", source="test", position=0)
     for codec in PACKED:
         with pytest.raises(CorruptData, match="position=7"):
@@ -165,7 +166,7 @@ def test_flipped_bytes_are_refused_or_bounded(codec: int, data: st.DataObject) -
 def test_a_batch_at_the_limit_costs_the_limit_and_not_twice_that(codec: int) -> None:
     limit = 64 << 20
     payload = pack(codec, bytes(limit))
-    scratch = Scratch()
+    scratch = Scratch(np.empty(FIRST_BYTES, np.uint8))
     tracemalloc.start()
     decompress_into(scratch, codec, payload, source="test", position=0, limit=limit)
     peak = tracemalloc.get_traced_memory()[1]
@@ -175,7 +176,7 @@ def test_a_batch_at_the_limit_costs_the_limit_and_not_twice_that(codec: int) -> 
 
 
 def test_what_was_unpacked_stays_where_somebody_looks_at_it() -> None:
-    scratch = Scratch(1000)
+    scratch = Scratch(np.empty(1000, np.uint8))
     decompress_into(scratch, NONE, b"a" * 1000, source="test", position=0)
     seen = scratch.data
     decompress_into(scratch, NONE, b"b" * 100_000, source="test", position=0)

@@ -7,7 +7,7 @@ from base64 import b64encode
 
 import pytest
 
-from tests.log.batches import CASES, GOLDEN, Row, block_rows, golden_folder, golden_rows
+from tests.log.batches import CASES, GOLDEN, Row, block_rows, blocks_of, golden_folder, golden_rows
 from tierstate.log.decode import RECORD_SCHEMA, decode_batches, decode_records
 from tierstate.log.folder import LogFiles, open_log
 from tierstate.log.json_lines import Encoding, block_lines
@@ -20,7 +20,7 @@ def log_of(case: str) -> LogFiles:
 
 
 def rows_of(log: LogFiles, isolation: str) -> list[Row]:
-    return [row for block in log.blocks(committed=isolation == "read_committed") for row in block_rows(block)]
+    return [row for block in blocks_of(log, committed=isolation == "read_committed") for row in block_rows(block)]
 
 
 def test_every_golden_case_is_there() -> None:
@@ -70,7 +70,7 @@ def test_json_lines_in_base64_are_what_a_consumer_read(case: str) -> None:
     log = log_of(case)
     lines = [
         json.loads(line)
-        for block in log.blocks(committed=False)
+        for block in blocks_of(log, committed=False)
         for lines in block_lines(block, "t", 7, Encoding.BASE64, "remote")
         for line in bytes(lines).splitlines()
     ]

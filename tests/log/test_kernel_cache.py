@@ -13,10 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from tierstate.log import kernels
+from tierstate.log import lazy_kernel
 from tierstate.log.kernel_cache import kernel_folder
 
-SHOWN = "from tierstate.log import kernels\nprint(kernels.compiled_here(), kernels.FOLDER)"
+SHOWN = "from tierstate.log import lazy_kernel as k\nk.load_all()\nprint(k.compiled_here(), k.FOLDER)"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def warm_folder() -> None:
+    """What the tests copy and read."""
+    lazy_kernel.load_all()
+
+
 PR_CAPBSET_DROP, CAP_DAC_OVERRIDE = 24, 1
 
 
@@ -35,7 +43,7 @@ def run(program: str, **variables: str) -> subprocess.CompletedProcess[str]:
 
 def test_a_warm_folder_that_is_read_only_is_read_from_a_copy(tmp_path: Path) -> None:
     warm = tmp_path / "warm"
-    shutil.copytree(kernels.FOLDER, warm / Path(kernels.FOLDER).name, symlinks=True)
+    shutil.copytree(lazy_kernel.FOLDER, warm / Path(lazy_kernel.FOLDER).name, symlinks=True)
     folders = [warm, *warm.iterdir(), *warm.glob("*/kernels")]
     for folder in folders:
         folder.chmod(0o555)
@@ -44,37 +52,67 @@ def test_a_warm_folder_that_is_read_only_is_read_from_a_copy(tmp_path: Path) -> 
     finally:
         for folder in folders:
             folder.chmod(0o755)
-    own = tmp_path / f"tierstate-kernels-{os.getuid()}" / Path(kernels.FOLDER).name
+    own = tmp_path / f"tierstate-kernels-{os.getuid()}" / Path(lazy_kernel.FOLDER).name
     assert said.stdout == f"False {own}\n", said.stderr
+
+
+@pytest.mark.parametrize("setting", ["XDG_CACHE_HOME", "NUMBA_CACHE_DIR"])
+def test_a_read_only_folder_of_the_environment_is_found_without_a_setting(tmp_path: Path, setting: str) -> None:
+    """As in an image: whoever runs there is not who made it, and manifests may name another folder."""
+    warm = tmp_path / "environment" / "share" / "tierstate" / "kernels"
+    shutil.copytree(lazy_kernel.FOLDER, warm / Path(lazy_kernel.FOLDER).name, symlinks=True)
+    folders = [warm, *warm.iterdir(), *warm.glob("*/kernels")]
+    for folder in folders:
+        folder.chmod(0o555)
+    environment = f"import sys\nsys.prefix = {str(tmp_path / 'environment')!r}\n"
+    try:
+        said = run(environment + SHOWN, **{setting: str(tmp_path / "user")})
+    finally:
+        for folder in folders:
+            folder.chmod(0o755)
+    home = tmp_path / "user" / ("tierstate/numba" if setting == "XDG_CACHE_HOME" else "")
+    assert said.stdout == f"False {home / Path(lazy_kernel.FOLDER).name}\n", said.stderr
+
+
+def test_a_command_compiles_only_what_it_calls_and_leaves_numbas_settings_alone(tmp_path: Path) -> None:
+    said = run(
+        f"import sys\nsys.prefix = {str(tmp_path)!r}\n"
+        "import numba\nnumba.config.CACHE_DIR = 'of the user'\n"
+        "from tierstate.log import lazy_kernel, kernels\n"
+        "kernels.fall_back(__import__('numpy').zeros(3, 'uint8'))\n"
+        "print(sum(each.was_cold for each in lazy_kernel.Kernel.every), numba.config.CACHE_DIR)",
+        NUMBA_CACHE_DIR=str(tmp_path),
+    )
+    assert said.stdout == "1 of the user\n", said.stderr
 
 
 def test_kernels_are_warm_for_the_same_source_at_another_path(tmp_path: Path) -> None:
     """As a packed environment is unpacked: at a path of each application."""
-    package = Path(kernels.__file__).resolve().parents[1]
+    package = Path(lazy_kernel.__file__).resolve().parents[1]
     for name in ("log", "state", "runtime", "storage", "schemas"):
         if (package / name).is_dir():
             shutil.copytree(package / name, tmp_path / "unpacked" / "tierstate" / name)
     (tmp_path / "unpacked" / "tierstate" / "__init__.py").write_text("")
-    home = Path(kernels.FOLDER).parent
+    home = Path(lazy_kernel.FOLDER).parent
     said = run(SHOWN, NUMBA_CACHE_DIR=str(home), PYTHONPATH=str(tmp_path / "unpacked"))
-    assert said.stdout == f"False {kernels.FOLDER}\n", said.stderr
+    assert said.stdout == f"False {lazy_kernel.FOLDER}\n", said.stderr
 
 
 def test_another_source_does_not_take_the_place_of_this_one(tmp_path: Path) -> None:
-    before = sorted(Path(kernels.FOLDER, "kernels").iterdir())
+    before = sorted(Path(lazy_kernel.FOLDER, "kernels").iterdir())
     changed = tmp_path / "changed" / "tierstate" / "log"
-    shutil.copytree(Path(kernels.__file__).parent, changed)
+    shutil.copytree(Path(lazy_kernel.__file__).parent, changed)
     (changed.parent / "__init__.py").write_text("")
     with open(changed / "json_kernels.py", "a") as source:
         source.write("# changed\n")
     said = run(
         "from tierstate.log.kernel_cache import kernel_folder\nprint(kernel_folder())",
-        NUMBA_CACHE_DIR=str(Path(kernels.FOLDER).parent),
+        NUMBA_CACHE_DIR=str(Path(lazy_kernel.FOLDER).parent),
         PYTHONPATH=str(changed.parents[1]),
     )
-    assert Path(said.stdout.strip()).parent == Path(kernels.FOLDER).parent
-    assert Path(said.stdout.strip()) != Path(kernels.FOLDER)
-    assert sorted(Path(kernels.FOLDER, "kernels").iterdir()) == before
+    assert Path(said.stdout.strip()).parent == Path(lazy_kernel.FOLDER).parent
+    assert Path(said.stdout.strip()) != Path(lazy_kernel.FOLDER)
+    assert sorted(Path(lazy_kernel.FOLDER, "kernels").iterdir()) == before
     shutil.rmtree(said.stdout.strip())
 
 
@@ -99,18 +137,20 @@ def test_without_a_place_for_machine_code_all_works_and_an_executor_says_so_once
     (tmp_path / f"tierstate-kernels-{os.getuid()}").write_text("a file where the folder should be")
     (tmp_path / "tierstate").write_text("here too")
     program = (
+        f"import sys\nsys.prefix = {str(tmp_path)!r}\n"
         "from tierstate.log import kernels\nfrom tierstate.spark.batch import tell_if_cold\n"
-        "tell_if_cold()\ntell_if_cold()\nprint(kernels.REASONS[kernels.SHORT])"
+        "kernels.fall_back.load()\ntell_if_cold()\ntell_if_cold()\nprint(kernels.REASONS[kernels.SHORT])"
     )
     said = run(program, XDG_CACHE_HOME=str(tmp_path), TMPDIR=str(tmp_path))
     assert said.stdout == "a record reaches beyond its batch\n", said.stderr
-    assert said.stderr.count("this process compiled its kernels, and can keep them nowhere; make a warm folder") == 1
+    assert said.stderr.count("this process compiled its kernels, and can keep them nowhere; run `python -m") == 1
 
 
 def test_an_executor_whose_kernels_are_warm_says_nothing() -> None:
     said = run(
-        "from tierstate.spark.batch import tell_if_cold\ntell_if_cold()",
-        NUMBA_CACHE_DIR=str(Path(kernels.FOLDER).parent),
+        "from tierstate.log import lazy_kernel\nfrom tierstate.spark.batch import tell_if_cold\n"
+        "lazy_kernel.load_all()\ntell_if_cold()",
+        NUMBA_CACHE_DIR=str(Path(lazy_kernel.FOLDER).parent),
     )
     assert said.returncode == 0
     assert said.stderr == ""
@@ -122,3 +162,4 @@ def nowhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    monkeypatch.setattr(sys, "prefix", str(folder))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.log.batches import TIME, ZSTD, Batch, golden_folder, plain_batch, record
+from tests.log.batches import TIME, ZSTD, Batch, blocks_of, golden_folder, plain_batch, record
 from tierstate.log.batch import iter_batches
 from tierstate.log.epoch_checkpoint import format_epoch_checkpoint, parse_epoch_checkpoint
 from tierstate.log.folder import open_log
@@ -100,7 +100,7 @@ def test_zeros_after_an_active_log_are_no_data(tmp_path: Path) -> None:
         assert sum(len(data) for _, data in LogSegment(path, active=True).pieces(piece_bytes)) == 2 * len(
             plain_batch(0)
         )
-    assert [len(block) for block in open_log(path.parent).blocks(committed=False)] == [6]
+    assert [len(block) for block in blocks_of(open_log(path.parent), committed=False)] == [6]
     with pytest.raises(CorruptData):
         list(LogSegment(path).pieces())
     path.write_bytes(plain_batch(0) + bytes(5000) + b"\1")
@@ -149,8 +149,8 @@ def test_a_transaction_left_open_hides_all_that_follows(tmp_path: Path) -> None:
     write(tmp_path / "t-0", 0, log)
     found = open_log(tmp_path / "t-0")
     assert (found.undecided, found.decided_end) == ({9: 3}, 3)
-    assert sum(len(block) for block in found.blocks(committed=True)) == 3
-    assert sum(len(block) for block in found.blocks(committed=False)) == 9
+    assert sum(len(block) for block in blocks_of(found, committed=True)) == 3
+    assert sum(len(block) for block in blocks_of(found, committed=False)) == 9
 
 
 def test_the_batches_of_a_log_are_listed_with_control_batches(tmp_path: Path) -> None:
@@ -242,4 +242,4 @@ def test_a_batch_of_another_epoch_than_the_checkpoint_says_is_refused(tmp_path: 
 def test_below_its_log_start_a_checkpoint_says_nothing_of_epochs(tmp_path: Path) -> None:
     log = plain_batch(0, epoch=1) + plain_batch(3, epoch=2) + plain_batch(6, epoch=5)
     folder = folder_of(tmp_path, log, bases=(0,), epochs=Lineage.of((2, 4), (5, 6)))
-    assert sum(len(block) for block in open_log(folder).blocks(committed=False)) == 9
+    assert sum(len(block) for block in blocks_of(open_log(folder), committed=False)) == 9

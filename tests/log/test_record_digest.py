@@ -18,6 +18,7 @@ from tests.log.batches import (
     Row,
     arrow_rows,
     block_rows,
+    blocks_of,
     golden_folder,
     golden_rows,
     plain_batch,
@@ -52,7 +53,7 @@ def by_definition(rows: Iterable[Row]) -> str:
 def test_a_golden_folders_digest_is_the_consumers(case: str, isolation: str) -> None:
     rows = golden_rows(case, isolation)
     digest = RecordDigest()
-    for block in open_log(golden_folder(case).path).blocks(committed=isolation == "read_committed"):
+    for block in blocks_of(open_log(golden_folder(case).path), committed=isolation == "read_committed"):
         digest.update(block)
     assert (digest.count, digest.hexdigest()) == (len(rows), by_definition(rows))
 

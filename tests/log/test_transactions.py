@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.log.batches import block_rows as rows
-from tests.log.batches import golden_folder, golden_rows, marker, plain_batch
+from tests.log.batches import blocks_of, golden_folder, golden_rows, marker, plain_batch
 from tierstate.log.batch import TRANSACTIONAL, BatchHeader, iter_batches
 from tierstate.log.folder import open_log
 from tierstate.log.isolation import AbortFilter
@@ -271,7 +271,7 @@ def test_a_folder_is_read_by_its_markers_and_names_the_index_that_says_otherwise
     folder = damaged_copy(tmp_path, base, {"bit": flipped, "gone": None, "cut off": good[:-7]}[damage])
     log = open_log(folder)
     assert list(log.differences) == [folder / f"{base:020d}.txnindex"]
-    shown = [row for block in log.blocks(committed=True) for row in rows(block)]
+    shown = [row for block in blocks_of(log, committed=True) for row in rows(block)]
     assert shown == golden_rows("transactions", "read_committed")
     lone = open_log(folder / f"{base:020d}.log")
     assert list(lone.differences) == [folder / f"{base:020d}.txnindex"]

@@ -1,0 +1,37 @@
+"""A piece of a log that is read without a broker: whole batches, and which of their records are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..state.offsets import Offset
+from ..state.segment import AbortedRange
+from .record_parser import Record, parse_records
+
+if TYPE_CHECKING:
+    from .record_block import RecordBlock
+
+
+@dataclass(frozen=True, slots=True)
+class LogPiece:
+    """Batches from ``position`` of ``source`` on. ``aborted`` None shows all; records from ``end`` on are hidden."""
+
+    source: str
+    position: int
+    data: bytes
+    aborted: tuple[AbortedRange, ...] | None
+    end: Offset | None
+
+    def records(self) -> Iterator[Record]:
+        """Yield the records one by one, without numba. Raises CorruptData."""
+        return parse_records(self.data, source=self.source, position=self.position, aborted=self.aborted, end=self.end)
+
+    def blocks(self, start: int = 0) -> Iterator[RecordBlock]:
+        """Yield the records from the offset ``start`` on in blocks, by the kernels. Raises CorruptData."""
+        from .decode import decode_records
+
+        return decode_records(
+            self.data, source=self.source, position=self.position, aborted=self.aborted, start=start, end=self.end
+        )

@@ -1,0 +1,166 @@
+"""Parse the records of batches in plain Python, for the few records that do not pay for the compiled kernels.
+
+A record holds varint length, int8 attributes, varlong timestamp delta, varint offset delta, varint key length and key,
+varint value length and value, varint header count, then the name and the value of each header. All varints are zigzag;
+length -1 is null. `kernels.parse` reads the same format, and `tests/log/test_record_parser.py` compares the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from ..state.errors import CorruptData
+from ..state.segment import AbortedRange
+from .batch import HEADER_BYTES, BatchHeader, iter_batches
+from .compression import decompress
+from .isolation import AbortFilter
+
+MAX_OFFSET = 2**63 - 1
+MAX_HEADERS = 1 << 20
+"""The limit of one record and of one block. It bounds memory: two bytes of a batch can be a header."""
+
+OK, SHORT, LENGTH, RANGE, ORDER, SURPLUS, FULL, HEADERS = 0, 1, 2, 3, 4, 5, 6, 7
+"""Codes of `kernels.parse`. `FULL` is no fault: call again for the records that follow."""
+REASONS = {
+    SHORT: "a record reaches beyond its batch",
+    LENGTH: "a record's lengths contradict each other",
+    RANGE: "a record's offset lies outside its batch",
+    ORDER: "record offsets do not increase",
+    SURPLUS: "bytes are left over after the last record",
+    HEADERS: f"a record has more than {MAX_HEADERS} headers",
+}
+_MASK = 2**64 - 1
+Headers = Sequence[tuple[str, bytes | None]]
+
+
+class Record(NamedTuple):
+    """One record. ``timestamp`` is in ms; ``timestamp_type`` is 0 for create time and 1 for append time."""
+
+    offset: int
+    timestamp: int
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
+class _Fault(Exception):
+    """``code`` is a key of `REASONS`."""
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+
+
+def parse_records(
+    data: bytes | memoryview,
+    *,
+    source: str,
+    position: int = 0,
+    aborted: Sequence[AbortedRange] | None = None,
+    start: int = 0,
+    end: int | None = None,
+) -> Iterator[Record]:
+    """Yield what `decode.decode_records` has in its blocks, one by one, and raise the same errors.
+
+    A batch is checked by its CRC before its first record is yielded, and record by record after that.
+    """
+    view, hidden = memoryview(data), AbortFilter(aborted or ())
+    final = MAX_OFFSET if end is None else end - 1
+    for batch in iter_batches(view, source=source, position=position):
+        empty = batch.record_count == 0 and batch.size_bytes == HEADER_BYTES
+        if empty or batch.is_control or batch.last_offset < start or batch.base_offset > final or hidden.hides(batch):
+            continue
+        at = batch.position - position
+        payload: bytes | memoryview = view[at + HEADER_BYTES : at + batch.size_bytes]
+        if batch.codec:
+            payload = decompress(batch.codec, payload, source=source, position=batch.position)
+        yield from _records(bytes(payload), batch, source, start, final)
+
+
+def _records(data: bytes, batch: BatchHeader, source: str, start: int, final: int) -> Iterator[Record]:
+    here, previous, fault = 0, batch.base_offset - 1, SURPLUS
+    try:
+        for _ in range(batch.record_count):
+            record, after = _record(data, here, batch, previous)
+            previous = record.offset
+            if start <= previous <= final:
+                if len(record.headers) > MAX_HEADERS:
+                    raise _Fault(HEADERS)
+                yield record
+            here = after
+    except _Fault as error:
+        fault = error.code
+    else:
+        if here == len(data):
+            return
+    raise CorruptData(
+        REASONS[fault],
+        file=source,
+        position=batch.position,
+        batch=f"{batch.base_offset}..{batch.last_offset}",
+        byte_of_records=here,
+    )
+
+
+def _record(data: bytes, at: int, batch: BatchHeader, previous: int) -> tuple[Record, int]:
+    """Return the record at ``at`` and where it ends. ``previous`` is the offset of the record before it."""
+    length, at = _varint(data, at, len(data), SHORT)
+    stop = at + length
+    if length < 0 or stop > len(data):
+        raise _Fault(SHORT)
+    time, at = _varint(data, at + 1, stop)  # the byte of attributes is unused
+    delta, at = _varint(data, at, stop)
+    key, at = _sized(data, at, stop)
+    value, at = _sized(data, at, stop)
+    count, at = _varint(data, at, stop)
+    if not 0 <= count <= stop - at:
+        raise _Fault(LENGTH)
+    headers: Headers = _headers(data, at, stop, count) if count else ()
+    if not count and at != stop:
+        raise _Fault(LENGTH)
+    offset = batch.base_offset + delta
+    if delta < 0 or offset > batch.last_offset:
+        raise _Fault(RANGE)
+    if offset <= previous:
+        raise _Fault(ORDER)
+    if batch.attributes & 8:
+        return Record(offset, batch.max_timestamp, 1, key, value, headers), stop
+    time = (batch.first_timestamp + time + 2**63 & _MASK) - 2**63  # Java's sum wraps around
+    return Record(offset, time, 0, key, value, headers), stop
+
+
+def _headers(data: bytes, at: int, stop: int, count: int) -> Headers:
+    headers = []
+    for _ in range(count):
+        name, at = _sized(data, at, stop)
+        if name is None:
+            raise _Fault(LENGTH)
+        content, at = _sized(data, at, stop)
+        headers.append((name.decode("utf-8", "replace"), content))
+    if at != stop:
+        raise _Fault(LENGTH)
+    return headers
+
+
+def _varint(data: bytes, at: int, end: int, fault: int = LENGTH) -> tuple[int, int]:
+    """Return a zigzag value and where it ends. A value that is cut off or longer than 10 bytes is a fault."""
+    if at < end and (byte := data[at]) < 128:
+        return (byte >> 1) ^ -(byte & 1), at + 1
+    value = shift = 0
+    for place in range(at, min(at + 10, end)):
+        byte = data[place]
+        value |= (byte & 127) << shift
+        if byte < 128:
+            value &= _MASK
+            return (value >> 1) ^ -(value & 1), place + 1
+        shift += 7
+    raise _Fault(fault)
+
+
+def _sized(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
+    """Return bytes that follow their length, or None for null, and where they end."""
+    size, at = _varint(data, at, end)
+    if size < -1 or size > end - at:
+        raise _Fault(LENGTH)
+    return (None, at) if size < 0 else (data[at : at + size], at + size)

@@ -1,0 +1,174 @@
+"""The parser in plain Python and the kernel read the same records, and say the same of what is broken."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.log.batches import (
+    CASES,
+    NONE,
+    TIME,
+    ZSTD,
+    Batch,
+    Row,
+    block_rows,
+    golden_folder,
+    header_batch,
+    plain_batch,
+    record,
+)
+from tierstate.log.batch import HEADER_BYTES
+from tierstate.log.decode import decode_records
+from tierstate.log.folder import open_log
+from tierstate.log.json_lines import block_lines
+from tierstate.log.record_lines import Encoding, record_line
+from tierstate.log.record_parser import parse_records
+from tierstate.state.errors import CorruptData
+from tierstate.state.offsets import Offset
+from tierstate.state.segment import AbortedRange
+
+EVERYTHING = (0, None)
+
+
+def parsed(data: bytes, within: tuple[int, int | None] = EVERYTHING) -> list[Row] | str:
+    """The records, or what is wrong."""
+    start, end = within
+    try:
+        found = parse_records(data, source="f", position=7, start=start, end=end)
+        return [(*each[:5], tuple(each.headers)) for each in found]
+    except CorruptData as error:
+        return str(error)
+
+
+def decoded(data: bytes, within: tuple[int, int | None] = EVERYTHING) -> list[Row] | str:
+    start, end = within
+    try:
+        blocks = decode_records(data, source="f", position=7, start=start, end=end)
+        return [row for block in blocks for row in block_rows(block)]
+    except CorruptData as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("encoding", Encoding)
+@pytest.mark.parametrize("committed", [True, False])
+@pytest.mark.parametrize("case", CASES)
+def test_a_golden_log_has_the_same_lines_by_both(case: str, committed: bool, encoding: Encoding) -> None:
+    for piece in open_log(golden_folder(case).path).pieces(committed=committed):
+        lines = b"".join(record_line(each, "t", 3, encoding) for each in piece.records())
+        assert lines == b"".join(text for block in piece.blocks() for text in block_lines(block, "t", 3, encoding))
+
+
+BYTES = st.binary(max_size=200) | st.none()
+HEADERS = st.lists(st.tuples(st.binary(max_size=70), BYTES), max_size=3)
+RECORDS = st.lists(
+    st.tuples(st.integers(1, 200), BYTES, BYTES, HEADERS, st.integers(-(2**63), 2**63 - 1)), min_size=1, max_size=12
+)
+
+
+def batch_of(rows: list[tuple[int, bytes | None, bytes | None, list[tuple[bytes, bytes | None]], int]]) -> list[bytes]:
+    deltas = [sum(row[0] for row in rows[: nth + 1]) - 1 for nth in range(len(rows))]
+    return [
+        record(delta, key, value, headers, time)
+        for delta, (_, key, value, headers, time) in zip(deltas, rows, strict=True)
+    ]
+
+
+@settings(max_examples=300, deadline=None)
+@given(RECORDS, st.sampled_from([NONE, ZSTD]), st.sampled_from([0, 8]), st.integers(0, 300), st.integers(0, 900))
+def test_records_of_any_shape_are_the_same_by_both(
+    rows: list[tuple[int, bytes | None, bytes | None, list[tuple[bytes, bytes | None]], int]],
+    codec: int,
+    by_append: int,
+    start: int,
+    size: int,
+) -> None:
+    data = Batch(100, batch_of(rows), codec, attributes=by_append, max_time=TIME + 5, delta=3000).bytes
+    within = (start, start + size)
+    assert parsed(data) == decoded(data)
+    assert len(parsed(data)) == len(rows)
+    lines = b"".join(record_line(each, "t", 3, Encoding.UTF8) for each in parse_records(data, source="f"))
+    blocks = decode_records(data, source="f")
+    assert lines == b"".join(text for block in blocks for text in block_lines(block, "t", 3))
+    assert parsed(data, within) == decoded(data, within)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    RECORDS,
+    st.lists(st.tuples(st.integers(0, 2**31), st.sampled_from([0, 1, 2, 3, 63, 127, 128, 200, 254, 255])), max_size=5),
+    st.integers(0, 60),
+    st.integers(-1, 2),
+)
+def test_a_broken_record_has_the_same_error_by_both(
+    rows: list[tuple[int, bytes | None, bytes | None, list[tuple[bytes, bytes | None]], int]],
+    changes: list[tuple[int, int]],
+    cut: int,
+    more: int,
+) -> None:
+    """Bytes that a producer wrote: their CRC is right."""
+    payload = bytearray(b"".join(batch_of(rows)))
+    for at, byte in changes:
+        payload[at % len(payload)] = byte
+    broken = bytes(payload[: len(payload) - cut])
+    count = max(1, len(rows) + more)
+    data = plain_batch(0, 2) + Batch(5, (), payload=broken, count=count, delta=3000).bytes
+    assert parsed(data) == decoded(data)
+
+
+LONGEST = b"\xff" * 9 + b"\x7f"
+"""A varint of ten bytes, of which only 64 bits count."""
+
+
+@pytest.mark.parametrize(
+    ("payload", "count"),
+    [
+        (record(1, b"k", b"v") + record(1, b"k", b"v"), 2),
+        (record(1, b"k", b"v") + record(0, b"k", b"v"), 2),
+        (record(61, b"k", b"v"), 1),
+        (record(-1, b"k", b"v"), 1),
+        (record(0, b"k", b"v") + b"\0", 1),
+        (record(0, b"k", b"v"), 2),
+        (b"\x1e\0" + LONGEST + b"\0\1\1\0", 1),
+        (b"\x1e\0\0" + LONGEST + b"\1\1\0", 1),
+        (b"\xff" * 11, 1),
+        (b"\x10\0\0\0\1\1\2\1\1", 1),
+        (b"\x12\0\0\0\1\1\2\2n\3", 1),
+        (b"\x0c\0\0\0\3\1\0", 1),
+    ],
+)
+def test_each_fault_of_a_record_has_the_same_error_by_both(payload: bytes, count: int) -> None:
+    data = plain_batch(0, 2) + Batch(5, (), payload=payload, count=count, delta=60).bytes
+    assert parsed(data) == decoded(data)
+
+
+@given(st.binary(max_size=300), st.integers(0, 40))
+@settings(max_examples=300, deadline=None)
+def test_any_bytes_have_the_same_error_by_both(payload: bytes, count: int) -> None:
+    data = Batch(3, (), payload=payload, count=count, delta=60).bytes
+    assert parsed(data) == decoded(data)
+
+
+@pytest.mark.parametrize("at", [8, 16, 18, 30, 59, HEADER_BYTES, HEADER_BYTES + 9])
+def test_a_batch_that_was_damaged_has_the_same_error_by_both(at: int) -> None:
+    damaged = bytearray(plain_batch(0, 3) + plain_batch(3, 3))
+    damaged[len(plain_batch(0, 3)) + at] ^= 0x55
+    assert isinstance(parsed(bytes(damaged)), str)
+    assert parsed(bytes(damaged)) == decoded(bytes(damaged))
+
+
+def test_more_headers_than_a_record_may_have_are_refused_by_both() -> None:
+    data = header_batch(1, (1 << 20) + 1)
+    assert "has more than 1048576 headers" in parsed(data)
+    assert parsed(data) == decoded(data)
+    assert parsed(data, (0, 1)) == decoded(data, (0, 1))
+
+
+def test_what_is_aborted_is_hidden_by_both() -> None:
+    data = plain_batch(0, 3, attributes=16, producer=4) + plain_batch(3, 2, attributes=16, producer=5)
+    aborted = (AbortedRange(4, Offset(0), Offset(2)),)
+    offsets = [each.offset for each in parse_records(data, source="f", aborted=aborted)]
+    assert offsets == [3, 4]
+    blocks = decode_records(data, source="f", aborted=aborted)
+    assert [row[0] for block in blocks for row in block_rows(block)] == offsets
