@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 .DEFAULT_GOAL := help
 # Containers often forbid Python to keep what it compiled: every test process would compile all of it again.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help setup java demo quick test test-all prove soak check bench lock
+.PHONY: help setup java demo quick test test-all prove soak containers check bench lock
 
 help:  ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -69,6 +69,9 @@ prove: $(STAMP)  ## generated histories over production code: HISTORIES=100000 F
 soak: java $(STAMP)  ## agents left alone, in small: MINUTES=10 SEED=1; brokers, agents and the store go and come, the report is in build/soak; then the decoder is fuzzed as long, build/fuzz keeps what it found
 	@$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),10) --seed $(or $(SEED),1) $(if $(JSON),--json)
 	@$(BIN)/python -m tests.fuzz batches --minutes $(or $(MINUTES),10)
+
+containers: java $(STAMP)  ## build the image, start compose.yaml, kill each container, read again; needs a container engine, or root and docker.io
+	@$(BIN)/python -m pytest -q -m containers tests/containers
 
 check: $(STAMP)  ## format, lint, types, floors
 	@$(BIN)/ruff format --check .
