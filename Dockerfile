@@ -52,6 +52,6 @@ USER ${UID}
 WORKDIR /var/lib/tierstate
 STOPSIGNAL SIGTERM
 # /healthz, not /readyz: a restart does not bring a store or a broker back.
-HEALTHCHECK --interval=10s --timeout=5s --retries=6 CMD ["python", "-m", "tierstate.runtime.healthcheck"]
+HEALTHCHECK --interval=10s --timeout=5s --retries=6 CMD ["python", "-m", "tierstate.runtime.health_check"]
 ENTRYPOINT ["tierstate"]
 CMD ["--help"]

@@ -22,7 +22,7 @@ from moto.server import ThreadedMotoServer
 from tierstate.cli.context import Context
 from tierstate.cli.main import root
 from tierstate.cli.serving import CLOSING_SECONDS
-from tierstate.runtime.healthcheck import is_healthy
+from tierstate.runtime.health_check import is_healthy
 from tierstate.runtime.management import Health, ManagementServer
 from tierstate.runtime.service import STOP_SECONDS
 from tierstate.runtime.setting_types import Address

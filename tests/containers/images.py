@@ -1,7 +1,7 @@
 """The images of the tests: ours, and stand-ins for published ones where no registry of images can be reached.
 
 A stand-in has what the published image has for ours: the same names, paths, users and environment. It does not prove
-anything about the published image. What is slow to make is kept in the user's cache folder:
+anything about the published image. Images and wheels that are slow to make are kept in the user's cache folder:
 
     <cache>/tierstate/containers/bases-<recipe>.tar    Debian with Python, and the same with Java
     <cache>/tierstate/containers/wheels/               what requirements/*.lock name
@@ -177,7 +177,7 @@ def sources(engine: Engine) -> Iterator[None]:
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
-        """Write nothing."""
+        """Write no line for a request."""
 
 
 def wheels() -> Path:

@@ -92,12 +92,12 @@ def test_the_sbom_lists_exactly_the_packages_that_are_installed(built: Engine, i
 
 
 def test_every_library_of_the_image_can_be_loaded(built: Engine) -> None:
-    """What is cut out of the libraries at the build is not needed to load them."""
+    """The build strips libraries; this shows that it broke none of them."""
     assert python(built, LIBRARIES) == []
 
 
 def test_a_new_container_compiles_nothing(built: Engine, capsys: pytest.CaptureFixture[str]) -> None:
-    """It has every kernel, on any processor, with a read-only root file system and without a setting."""
+    """A new container has every kernel, on any processor, with a read-only root file system and without a setting."""
     assert "NUMBA_CPU_NAME=generic" in config(built)["Env"]
     assert shell(built, "python -m tierstate.log.kernel_cache").startswith("warm already")
     script = "time tierstate dump-log /segment.log > /tmp/records"
@@ -112,7 +112,7 @@ def test_a_new_container_compiles_nothing(built: Engine, capsys: pytest.CaptureF
 
 @pytest.mark.parametrize("image", [IMAGE, AGENT])
 def test_the_health_check_is_in_the_image(built: Engine, image: str) -> None:
-    """No process answers here, so it is not well. The cluster's tests see it well."""
+    """The check fails where no process answers; the tests of the cluster see it pass."""
     kind, *command = config(built, image)["Healthcheck"]["Test"]
     assert kind == "CMD"
     assert built.docker(*READ_ONLY, "--entrypoint", "bash", image, "-c", f"{' '.join(command)}; echo $?").strip() == "1"

@@ -1,6 +1,6 @@
 """The health check of a container: asks the management port of the process in it. Standard library only.
 
-    python -m tierstate.runtime.healthcheck      # exits with 0 if /healthz answers 200, otherwise with 1
+    python -m tierstate.runtime.health_check      # exits with 0 if /healthz answers 200, otherwise with 1
 
 The process and its health check have the same environment and settings file, so `management.listen` is read from there.
 If it is not set, the check asks every port that a process of ours takes by default. A flag of the command line is not

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tierstate.runtime.healthcheck import DEFAULTS, SEARCHED, addresses, is_healthy
+from tierstate.runtime.health_check import DEFAULTS, SEARCHED, addresses, is_healthy
 from tierstate.runtime.settings import Settings
 from tierstate.runtime.settings_load import SEARCHED as SETTINGS_SEARCHED
 
