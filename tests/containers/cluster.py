@@ -204,6 +204,9 @@ def running(engine: Engine, image: str) -> Iterator[Cluster]:
         try:
             cluster.run("up", "--detach", "--no-build")
             yield cluster
+        except BaseException:
+            print(cluster.run("ps"), cluster.run("logs", "--no-color", "--tail", "30"))
+            raise
         finally:
             cluster.run("down", "--volumes", "--timeout", "15")
             ports.release()

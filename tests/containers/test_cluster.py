@@ -16,7 +16,6 @@ from tests.containers.cluster import RECORDS, TOPIC, Cluster, orders, read_of, r
 from tests.containers.conftest import IMAGE
 from tests.containers.engine import Engine, missing, skip_or_fail
 from tests.containers.images import SPARK_OURS
-from tests.servers.store_programs import VERSITYGW, store_program
 from tests.wheels import ROOT
 
 pytestmark = [pytest.mark.containers, pytest.mark.timeout(3600)]
@@ -90,12 +89,12 @@ HOLDER = """
 import sys
 from tests.containers.engine import started
 with started() as engine:
-    tar = "tar -C $(dirname {program}) -c $(basename {program}) | docker import - idle"
-    engine.run("bash", "-c", tar)
+    sleep = "tar -ch /bin/sleep $(ldd /bin/sleep | grep -o '/[^ ]*') | docker import - idle"
+    engine.run("bash", "-c", sleep)
     engine.docker("network", "create", "--subnet", "10.213.77.0/24", "left")
-    engine.docker("run", "--detach", "--network", "left", "--publish", "127.0.0.1::7070", "--tmpfs", "/objects",
-                  "idle", "/versitygw", "--access", "a", "--secret", "b", "--port", ":7070", "posix", "/objects")
-    print(engine.folder, engine.docker("network", "inspect", "left", "--format", "{{{{.Id}}}}").strip(), flush=True)
+    engine.docker("run", "--detach", "--network", "left", "--publish", "127.0.0.1::7070", "idle", "/bin/sleep", "600")
+    assert engine.docker("ps", "--quiet").strip()
+    print(engine.folder, engine.docker("network", "inspect", "left", "--format", "{{.Id}}").strip(), flush=True)
     sys.stdin.read()
 """
 
@@ -106,10 +105,9 @@ def test_a_run_that_is_interrupted_leaves_nothing(how: signal.Signals) -> None:
     if reason:
         skip_or_fail(reason)
     before = iptables()
-    code = HOLDER.format(program=store_program(VERSITYGW))
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     holder = subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        [sys.executable, "-c", HOLDER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
     )
     assert holder.stdout is not None
     folder, network = holder.stdout.readline().split()
