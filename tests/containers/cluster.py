@@ -104,7 +104,8 @@ class Cluster:
             "local.retention.bytes": str(SEGMENT_BYTES),
         }
         new = NewTopic(TOPIC, 1, 1, config=config)
-        AdminClient({"bootstrap.servers": self.kafka}).create_topics([new])[TOPIC].result(60)
+        admin = AdminClient({"bootstrap.servers": self.kafka})
+        admin.create_topics([new])[TOPIC].result(60)
         producer = Producer({"bootstrap.servers": self.kafka, "linger.ms": 20})
         for _, key, value in orders():
             producer.produce(TOPIC, key=key, value=value, partition=0)
