@@ -39,7 +39,9 @@ JAVA_RECIPE = f"""FROM {BASE}
 COPY ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
 RUN mkdir -p /usr/share/man/man1 && apt-get update -qq \\
  && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends openjdk-17-jre-headless \\
- && mkdir /opt/java && mv /usr/lib/jvm/java-17-openjdk-* /opt/java/openjdk && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /usr/share/doc
+ && find /usr/lib/jvm -xtype l -delete && mkdir /opt/java \\
+ && cp -rL /usr/lib/jvm/java-17-openjdk-* /opt/java/openjdk && rm -rf /usr/lib/jvm \\
+ && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /usr/share/doc
 ENV JAVA_HOME=/opt/java/openjdk PATH=/opt/java/openjdk/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin
 """
 KAFKA_RECIPE = f"""FROM {JAVA}
