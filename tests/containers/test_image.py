@@ -16,7 +16,7 @@ from tests.wheels import ROOT
 
 pytestmark = [pytest.mark.containers, pytest.mark.timeout(3600)]
 READ_ONLY = ("run", "--rm", "--read-only", "--tmpfs", "/tmp", "--network", "none")
-SEGMENT = next((ROOT / "tests/data/kafka-logs/zstd").glob("*/*.log"))
+SEGMENT = max((ROOT / "tests/data/kafka-logs/zstd").glob("*/*.log"), key=lambda path: path.stat().st_size)
 BASE_MB = 125
 """The size of the published python:3.11-slim. A stand-in is larger or smaller, and is not counted."""
 LIMIT_MB = 600
@@ -69,7 +69,7 @@ def test_the_image_is_no_larger_than_it_is_allowed_to_be(built: Engine, capsys: 
 
 def test_the_image_has_no_root_no_compiler_and_no_installer(built: Engine) -> None:
     assert config(built)["User"] == "1000"
-    found = shell(built, "command -v gcc cc g++ make pip || true; find / -xdev -perm -4000 -user root -path '/opt/*'")
+    found = shell(built, "command -v gcc cc g++ make pip || true; find /opt -perm /6000")
     assert found == ""
     assert "No module named pip" in shell(built, "python -m pip 2>&1 || true")
 
