@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 .DEFAULT_GOAL := help
 # Containers often forbid Python to keep what it compiled: every test process would compile all of it again.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help setup java demo quick test test-rest test-all nightly prove soak check format wheel bench lock
+.PHONY: help setup java demo quick test test-rest test-all nightly prove soak containers check format wheel bench lock
 
 help:  ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -86,6 +86,9 @@ format: $(STAMP)  ## rewrite the code as ruff formats it, and mend what ruff can
 
 wheel: $(STAMP)  ## build dist/tierstate-*.whl from a copy of the checkout
 	@$(BIN)/python -m tests.wheels dist
+
+containers: java $(STAMP)  ## build the image, start compose.yaml, kill each container, read again; needs a container engine, or root and docker.io
+	@$(BIN)/python -m pytest -q -m containers tests/containers
 
 check: $(STAMP)  ## format, lint, types, floors
 	@$(BIN)/ruff format --check .

@@ -1,12 +1,15 @@
-"""What an operator starts from: every name in it is real. (No engine here: it is parsed, and the parts are run.)"""
+"""What an operator starts from: every name in it is real. `make containers` runs it; here the files are parsed."""
 
 from __future__ import annotations
 
+import inspect
+import json
 import os
 import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,6 +22,7 @@ from moto.server import ThreadedMotoServer
 from tierstate.cli.context import Context
 from tierstate.cli.main import root
 from tierstate.cli.serving import CLOSING_SECONDS
+from tierstate.runtime.health_check import is_healthy
 from tierstate.runtime.management import Health, ManagementServer
 from tierstate.runtime.service import STOP_SECONDS
 from tierstate.runtime.setting_types import Address
@@ -27,7 +31,17 @@ from tierstate.runtime.settings_load import load_settings
 from tierstate.runtime.watchdog import LOOK_S
 
 ROOT = Path(__file__).resolve().parents[1]
-COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text())
+
+
+def compose(variables: Mapping[str, str]) -> dict[str, Any]:
+    """Return compose.yaml as an engine reads it with these variables: ``${NAME:-default}``."""
+    text = (ROOT / "compose.yaml").read_text()
+    found = yaml.safe_load(re.sub(r"\$\{(\w+):-([^}]*)\}", lambda match: variables.get(match[1], match[2]), text))
+    assert isinstance(found, dict)
+    return found
+
+
+COMPOSE = compose({})
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 OURS = [name for name, service in SERVICES.items() if service["image"].startswith("tierstate:")]
 COMMANDS = [name for name in OURS if "entrypoint" not in SERVICES[name]]
@@ -166,9 +180,12 @@ def test_nothing_is_published_beyond_this_machine() -> None:
 
 
 @pytest.mark.parametrize("service", ["agent", "gateway", "proxy"])
-def test_health_checks_name_real_pages_and_fail_when_those_do(service: str) -> None:
-    kind, _, *command = SERVICES[service]["healthcheck"]["test"]
-    assert kind == "CMD"
+def test_the_health_check_of_the_image_fails_when_the_process_is_not_healthy(service: str) -> None:
+    """Compose and Docker take it from the image; the variable is the one that compose.yaml sets."""
+    assert "healthcheck" not in SERVICES[service]
+    assert "TIERSTATE_MANAGEMENT__LISTEN" in SERVICES[service]["environment"]
+    (line,) = re.findall(r"^HEALTHCHECK .*CMD (.*)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    _, *command = json.loads(line)
 
     def check(wrong: list[str]) -> int:
         health = Health(lambda: wrong, lambda: wrong, lambda: b"", lambda name, partition: None)
@@ -194,7 +211,7 @@ def test_a_stop_is_given_longer_than_the_process_takes(service: str) -> None:
 @pytest.mark.parametrize("service", ["agent", "gateway", "proxy"])
 def test_health_is_what_a_restart_would_mend_and_a_stop_is_heard_while_it_starts(service: str) -> None:
     """Not ``/readyz``: a restart does not bring a store or a broker back."""
-    assert "'/healthz'" in SERVICES[service]["healthcheck"]["test"][-1]
+    assert '"/healthz"' in inspect.getsource(is_healthy)
     assert SERVICES[service]["init"] is True
 
 
@@ -202,6 +219,33 @@ def test_the_proxy_is_reached_on_the_ports_that_it_tells_clients() -> None:
     proxy, node = settings_of("proxy").proxy, int(SERVICES["kafka"]["environment"]["KAFKA_NODE_ID"])
     ports = [proxy.listen.port, proxy.listen.port + 1 + node]
     assert SERVICES["proxy"]["ports"] == [f"{proxy.reachable}:{port}:{port}" for port in ports]
+
+
+def test_two_copies_share_no_port_and_each_tells_clients_its_own() -> None:
+    ports = {"KAFKA_PORT": "19092", "GATEWAY_PORT": "18080", "PROXY_PORT": "19192", "PROXY_BROKER_PORT": "19194"}
+    other = compose(ports)["services"]
+    published = [port for service in other.values() for port in service.get("ports", [])]
+    assert sorted(port.split(":")[1] for port in published) == sorted(ports.values())
+    assert f"HOST://127.0.0.1:{ports['KAFKA_PORT']}" in other["kafka"]["environment"]["KAFKA_ADVERTISED_LISTENERS"]
+    assert other["proxy"]["environment"]["TIERSTATE_PROXY__LISTEN"] == f"0.0.0.0:{ports['PROXY_PORT']}"
+
+
+@pytest.mark.parametrize("service", OURS)
+def test_our_containers_have_a_read_only_root_file_system(service: str) -> None:
+    assert SERVICES[service]["read_only"] is True
+    assert SERVICES[service]["tmpfs"] == ["/tmp"]
+
+
+def test_the_image_is_labelled_with_the_version_that_is_installed() -> None:
+    (label,) = re.findall(r'opencontainers.image.version="(.*)"', (ROOT / "Dockerfile").read_text())
+    assert SERVICES["agent"]["image"] == f"tierstate:{label}"
+
+
+def test_sparks_image_is_of_the_release_that_is_tried() -> None:
+    (release,) = re.findall(
+        r"^ARG SPARK=apache/spark:([0-9.]+)-", (ROOT / "deploy/spark/Dockerfile").read_text(), re.MULTILINE
+    )
+    assert f"\npyspark=={release} " in (ROOT / "requirements/dev.lock").read_text()
 
 
 def test_every_dependency_is_a_service_and_a_condition_it_can_meet() -> None:

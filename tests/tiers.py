@@ -16,12 +16,12 @@ from pathlib import Path
 
 import pytest
 
-_CORE = "not slow and (essential or not extended)"
+_CORE = "not slow and not containers and (essential or not extended)"
 TIERS = {
     "test": _CORE,
-    "rest": f"not slow and not ({_CORE})",
-    "nightly": "slow or drawn",
-    "all": "slow or not slow",
+    "rest": f"not slow and not containers and not ({_CORE})",
+    "nightly": "(slow or drawn) and not containers",
+    "all": "not containers",
 }
 """The marker expression of each verb."""
 EXPLORING = "exploring"
