@@ -193,7 +193,7 @@ def running(engine: Engine, image: str) -> Iterator[Cluster]:
         "PROXY_PORT": str(proxy),
         "PROXY_BROKER_PORT": str(proxy + 2),
     }
-    with tempfile.TemporaryDirectory(prefix="tierstate-compose-") as folder:
+    with tempfile.TemporaryDirectory(prefix="tierstate-compose-", dir=engine.folder) as folder:
         # docker-compose 1.29 rejects the name at the top level, which a second copy overrides anyway
         text = re.sub(r"^name: .*$", "", (ROOT / "compose.yaml").read_text(), flags=re.MULTILINE)
         files = {"compose.yaml": text, "quick.yaml": json.dumps(QUICK)}

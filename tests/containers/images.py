@@ -13,7 +13,6 @@ import functools
 import hashlib
 import http.server
 import importlib.util
-import os
 import shutil
 import subprocess
 import sys
@@ -75,7 +74,7 @@ ENTRYPOINT ["/opt/entrypoint.sh"]
 def tools(engine: Engine) -> None:
     """Make the stand-ins for Python, Kafka and the store, under the names of the published images."""
     bases(engine)
-    with scratch() as context:
+    with scratch(engine) as context:
         shutil.copytree(kafka_libs(), context / "libs")
         (context / "bin").mkdir()
         (context / "bin" / "run.sh").write_text(KAFKA_RUN)
@@ -84,7 +83,7 @@ def tools(engine: Engine) -> None:
             script.chmod(0o755)
         (context / "Dockerfile").write_text(KAFKA_RECIPE)
         engine.build(context, KAFKA)
-    with scratch() as context:
+    with scratch(engine) as context:
         shutil.copy(store_program(VERSITYGW), context / "versitygw")
         (context / "Dockerfile").write_text(
             f'FROM {BASE}\nCOPY versitygw /\nENTRYPOINT ["/versitygw"]\nVOLUME /objects\n'
@@ -98,7 +97,7 @@ def spark(engine: Engine) -> None:
     assert package is not None
     assert package.origin is not None
     home = Path(package.origin).parent
-    with scratch() as context:
+    with scratch(engine) as context:
         for name in ("bin", "jars", "python"):
             shutil.copytree(home / name, context / "spark" / name)
         for name in ("entrypoint.sh", "decom.sh"):
@@ -116,7 +115,7 @@ def bases(engine: Engine) -> None:
         if file.exists():
             engine.docker("load", "--input", str(file))
             return
-        with scratch() as folder:
+        with scratch(engine) as folder:
             debian(folder / "root")
             tar = f"tar -C {folder}/root -c . | docker import -c '{PATH}' - {BASE}"
             engine.run("bash", "-c", tar)
@@ -168,7 +167,7 @@ def sources(engine: Engine) -> Iterator[None]:
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         place = f"http://127.0.0.1:{server.server_address[1]}/"
-        with scratch() as context:
+        with scratch(engine) as context:
             (context / "Dockerfile").write_text(f"FROM {BASE}\nENV PIP_NO_INDEX=1 PIP_FIND_LINKS={place}\n")
             engine.build(context, PYTHON)
         try:
@@ -232,8 +231,9 @@ def home() -> Path:
 
 
 @contextmanager
-def scratch() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="tierstate-image-", dir=os.environ.get("TMPDIR")))
+def scratch(engine: Engine) -> Iterator[Path]:
+    """Make a folder for a short time; with an engine of our own it is removed with the engine at the latest."""
+    folder = Path(tempfile.mkdtemp(prefix="tierstate-image-", dir=engine.folder))
     try:
         yield folder
     finally:
