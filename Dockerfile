@@ -4,7 +4,7 @@
 FROM python:3.11-slim AS build
 ARG LOCK=gateway
 # The kernels are compiled for any processor of this architecture, and numba finds them by this name.
-ENV NUMBA_CACHE_DIR=/opt/tierstate/kernels NUMBA_CPU_NAME=generic
+ENV NUMBA_CPU_NAME=generic
 RUN command -v strip > /dev/null || { apt-get update && apt-get install -y --no-install-recommends binutils; }
 WORKDIR /build
 COPY requirements requirements
@@ -28,7 +28,7 @@ RUN /opt/build/bin/pip wheel --no-cache-dir --no-build-isolation --no-deps -w di
  && find . -name '*.py[xid]' -delete \
  && find botocore/data -mindepth 1 -maxdepth 1 -type d \
       ! -name s3 ! -name sts ! -name sso ! -name sso-oidc ! -name signin -exec rm -rf {} + \
- && find Crypto fastavro llvmlite pyarrow uvloop zstandard -name '*.so*' -exec strip --strip-unneeded {} + \
+ && find $(ls -d Crypto fastavro llvmlite pyarrow uvloop zstandard 2> /dev/null) -name '*.so*' -exec strip --strip-unneeded {} + \
  && /opt/sbom/bin/cyclonedx-py environment --output-reproducible --output-file /opt/tierstate/sbom.cdx.json /opt/tierstate/bin/python
 # Numba compares the time of a source with that in its cache, and a layer keeps whole seconds only.
 RUN find /opt/tierstate/lib -path '*/tierstate/log/*.py' -exec touch -d "$(date -u '+%F %T')" {} + \
@@ -47,7 +47,7 @@ LABEL org.opencontainers.image.title="tierstate" \
 RUN useradd --uid ${UID} --create-home tierstate \
  && install -d -o tierstate -g tierstate /var/lib/tierstate /etc/tierstate
 COPY --from=build /opt/tierstate /opt/tierstate
-ENV PATH=/opt/tierstate/bin:$PATH PYTHONUNBUFFERED=1 NUMBA_CACHE_DIR=/opt/tierstate/kernels NUMBA_CPU_NAME=generic
+ENV PATH=/opt/tierstate/bin:$PATH PYTHONUNBUFFERED=1 NUMBA_CPU_NAME=generic
 USER ${UID}
 WORKDIR /var/lib/tierstate
 STOPSIGNAL SIGTERM
