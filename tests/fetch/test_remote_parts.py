@@ -82,6 +82,7 @@ def test_however_it_is_cut_it_is_what_kafkas_consumer_read(
     assert [piece.offset for piece in pieces[1:]] >= [piece.next_offset for piece in pieces[:-1]]
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("foreign", [False, True])
 @pytest.mark.parametrize("compression", FORMS)
 @pytest.mark.parametrize("piece_bytes", [700, MIB])

@@ -105,6 +105,7 @@ NOTHING = Form("avro", '{"type": "fixed", "name": "Nothing", "size": 65000}')
 """No value of the golden logs is one."""
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("case", CASES)
 def test_of_a_topic_of_something_else_every_byte_is_in_corrupt_and_none_is_lost(golden_log: Make, case: str) -> None:
     golden = golden_log(case)

@@ -16,6 +16,8 @@ import pytest
 from tierstate.log import lazy_kernel
 from tierstate.log.kernel_cache import kernel_folder
 
+pytestmark = pytest.mark.extended
+
 SHOWN = "from tierstate.log import lazy_kernel as k\nk.load_all()\nprint(k.compiled_here(), k.FOLDER)"
 
 

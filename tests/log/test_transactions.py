@@ -95,6 +95,7 @@ def test_what_is_open_at_a_real_segments_end_is_what_the_next_ones_snapshot_says
             assert segment.check().open == following.before.transactions
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("segment", WITH_INDEX, ids=lambda segment: str(segment.base))
 def test_every_flipped_bit_of_a_real_index_is_found(segment: Segment) -> None:
     for bit in range(8 * len(segment.index)):
@@ -113,6 +114,7 @@ def test_every_flipped_bit_of_a_real_index_is_found(segment: Segment) -> None:
             assert len({each.producer_id for each in others if not each.is_control}) < 2
 
 
+@pytest.mark.extended
 @pytest.mark.extended
 @pytest.mark.parametrize("segment", WITH_INDEX, ids=lambda segment: str(segment.base))
 def test_without_a_producer_snapshot_only_what_lies_below_the_segment_goes_unnoticed(segment: Segment) -> None:

@@ -26,6 +26,7 @@ def house(kafka: KafkaSandbox, tmp_path: Path) -> Iterator[House]:
     opened.close()
 
 
+@pytest.mark.extended
 def test_a_group_that_is_reset_and_one_that_is_new_read_every_record_although_the_agent_had_just_asked(
     house: House,
 ) -> None:

@@ -66,7 +66,7 @@ def no_thread_left() -> Iterator[None]:
     assert set(threading.enumerate()) <= before
 
 
-pytestmark = pytest.mark.usefixtures("no_thread_left")
+pytestmark = [pytest.mark.usefixtures("no_thread_left"), pytest.mark.extended]
 
 
 def test_the_log_is_the_same_and_four_requests_are_in_flight(segment: tuple[Busy, SegmentReader]) -> None:
