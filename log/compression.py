@@ -55,7 +55,7 @@ _SOME_BYTES = 256 << 10
 class Scratch:
     """Bytes to unpack into; grows, keeps what is in it, and is used again from ``used = 0``.
 
-    It begins in ``memory`` (uint8), and grows out of it: from then on where it is, as long as nobody else looks at it.
+    It begins in ``memory`` (uint8), and grows out of it: from then on where it is, while nothing else views it.
     So a batch at the limit costs the limit, not twice that.
     """
 

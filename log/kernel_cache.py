@@ -1,4 +1,4 @@
-"""Where compiled kernels are kept. Compiling all of them takes ten seconds of CPU, loading them a tenth of one.
+"""Choose the folder of compiled kernels. Compiling all of them takes ten seconds of CPU, loading them a tenth of one.
 
 The folder is the first of these that this process may write to:
 
@@ -52,7 +52,7 @@ def kernel_folder() -> str:
 
 
 def environments_folder() -> Path:
-    """Return the folder that moves with the Python environment; it exists where somebody made it."""
+    """Return the folder that moves with the Python environment; it exists once `main` has made it."""
     return Path(sys.prefix) / "share" / "tierstate" / "kernels"
 
 

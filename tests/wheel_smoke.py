@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def core(logs: Path) -> None:
-    """What an agent, a proxy and an operator have: no numba, no Arrow."""
+    """Check what an agent, a proxy and an operator install: neither numba nor Arrow."""
     assert not [name for name in ("numba", "llvmlite", "pyarrow") if find_spec(name)], "this is not the core alone"
     count = printed(logs)
     assert "tierstate[columns]" in refused("consume", "t", "--bootstrap-server", "127.0.0.1:1")
@@ -25,7 +25,7 @@ def core(logs: Path) -> None:
 
 
 def columns(logs: Path) -> None:
-    """And what reads records: the same lines, and the whole Python API."""
+    """Check what reads records: it prints the same lines, and has the whole Python API."""
     import tierstate
 
     assert callable(tierstate.connect)

@@ -23,7 +23,7 @@ SHOWN = "from tierstate.log import lazy_kernel as k\nk.load_all()\nprint(k.compi
 
 @pytest.fixture(scope="module", autouse=True)
 def warm_folder() -> None:
-    """What the tests copy and read."""
+    """Fill the folder that the tests copy and read."""
     lazy_kernel.load_all()
 
 
@@ -60,7 +60,7 @@ def test_a_warm_folder_that_is_read_only_is_read_from_a_copy(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("setting", ["XDG_CACHE_HOME", "NUMBA_CACHE_DIR"])
 def test_a_read_only_folder_of_the_environment_is_found_without_a_setting(tmp_path: Path, setting: str) -> None:
-    """As in an image: whoever runs there is not who made it, and manifests may name another folder."""
+    """An image is made by one user and run by another, and manifests may name another folder."""
     warm = tmp_path / "environment" / "share" / "tierstate" / "kernels"
     shutil.copytree(lazy_kernel.FOLDER, warm / Path(lazy_kernel.FOLDER).name, symlinks=True)
     folders = [warm, *warm.iterdir(), *warm.glob("*/kernels")]
