@@ -84,8 +84,9 @@ class Partition:
 
     def agrees_with_the_twin(self) -> list[tuple[int, int]]:
         """Every epoch there ever was, and the next; returns the file."""
-        raw, now = self.broker.raw, self.epoch
-        eventually(lambda: self.file()[-1][0] == now)
+        raw = self.broker.raw
+        eventually(lambda: self.file()[-1][0] == self.epoch, 60)
+        now = self.epoch
         bounds, epochs, leader = self.broker.reads.bounds(self.name, 0), self.file(), self.leader
         end, start = bounds.high_watermark, bounds.local_start
         first = raw.list_offset(leader, self.name, 0, EARLIEST, leader_epoch=now)
