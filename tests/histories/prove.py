@@ -10,9 +10,11 @@ import argparse
 import hashlib
 import json
 import os
+import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
@@ -22,17 +24,26 @@ from tests.histories.history import broken, smallest
 
 ROOT = Path(__file__).parents[2]
 LEDGER = Path(__file__).with_name("ledger.json")
-PROVEN = ("state", "leader", "follower", "schemas", "tests/histories")
 BLOCK = 250
+LOADED = """
+import sys, tests.histories.prove
+print(*(module.__file__ for module in list(sys.modules.values()) if getattr(module, "__file__", None)), sep="\\n")
+"""
 
 
-def code_digest() -> str:
-    """Of every file that the histories run or that makes them: another digest is another proof."""
+def proven_files() -> list[Path]:
+    """Return, sorted, every file of this checkout that a fresh interpreter loads for the histories, and the schemas."""
+    listed = subprocess.run([sys.executable, "-c", LOADED], cwd=ROOT, capture_output=True, text=True, check=True)
+    loaded = {Path(line).resolve() for line in listed.stdout.splitlines()}
+    ours = {file for file in loaded if file.is_relative_to(ROOT) and not file.is_relative_to(sys.prefix)}
+    return sorted(ours | {*(ROOT / "schemas").glob("*.avsc")})
+
+
+def code_digest(files: Iterable[Path]) -> str:
+    """Return the digest of these files, names and contents. A proof counts only for the code of its digest."""
     digest = hashlib.sha256()
-    for folder in PROVEN:
-        for file in sorted((ROOT / folder).glob("*.*")):
-            if file.suffix in (".py", ".avsc"):
-                digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
+    for file in files:
+        digest.update(str(file.relative_to(ROOT)).encode() + b"\0" + file.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
 
 
@@ -53,7 +64,7 @@ class Ledger:
     def __init__(self, path: Path = LEDGER) -> None:
         self._path = path
         self._entries: list[dict[str, Any]] = json.loads(path.read_text()) if path.exists() else []
-        code = code_digest()
+        code = code_digest(proven_files())
         found = next((entry for entry in self._entries if entry["code"] == code), None)
         self.entry = found or {"code": code, "ranges": [], "seconds": 0, "seen": {}}
 
