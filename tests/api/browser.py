@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 class Browser:
@@ -123,4 +123,4 @@ def browser(folder: Path) -> Iterator[Browser]:
                 page.close()
         finally:
             process.terminate()
-            process.wait(20)
+            process.wait(60)

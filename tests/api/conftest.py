@@ -94,7 +94,7 @@ def serve() -> Iterator[Callable[..., Running]]:
         server = GatewayServer(service, gateway)
         process = server.process()
         process.start()
-        running.append(Running(server, process, service, httpx.Client(base_url=server.url, timeout=20)))
+        running.append(Running(server, process, service, httpx.Client(base_url=server.url, timeout=60)))
         return running[-1]
 
     yield start

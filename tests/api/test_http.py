@@ -62,7 +62,7 @@ def address() -> Iterator[tuple[str, int]]:
 
 @contextmanager
 def connected(address: tuple[str, int]) -> Iterator[socket.socket]:
-    with socket.create_connection(address, timeout=20) as made:
+    with socket.create_connection(address, timeout=60) as made:
         yield made
 
 

@@ -30,7 +30,7 @@ class RealTopics:
 
     def delete(self, name: str) -> None:
         self.admin.delete_topics([name])[name].result(30)
-        while name in self.admin.list_topics(timeout=10).topics:
+        while name in self.admin.list_topics(timeout=60).topics:
             time.sleep(0.02)
 
     def append(self, name: str, partition: int, records: int, *, transaction: str = "") -> None:
@@ -49,7 +49,7 @@ class RealTopics:
             producer.abort_transaction()
 
     def _leaders(self, name: str) -> list[int]:
-        topic = self.admin.list_topics(name, timeout=10).topics[name]
+        topic = self.admin.list_topics(name, timeout=60).topics[name]
         return [part.leader for part in topic.partitions.values() if part.leader >= 0]
 
 

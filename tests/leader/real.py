@@ -152,7 +152,7 @@ class RealTopic:
         return None if leader is None else leader - 1
 
 
-def eventually(what: Any, seconds: float = 30.0) -> None:
+def eventually(what: Any, seconds: float = 60.0) -> None:
     """Polls; what a broker does in the background has no other sign."""
     deadline = time.monotonic() + seconds
     while not what():

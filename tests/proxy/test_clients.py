@@ -375,4 +375,4 @@ def test_a_read_only_proxy_is_read_through_and_nothing_is_written(oracle: Oracle
         admin = AdminClient({"bootstrap.servers": proxy.bootstrap})
         with pytest.raises(KafkaException):
             admin.delete_topics([oracle.topic], request_timeout=5)[oracle.topic].result(20)
-        assert oracle.topic in AdminClient(oracle.cluster.kafka.client_config).list_topics(timeout=20).topics
+        assert oracle.topic in AdminClient(oracle.cluster.kafka.client_config).list_topics(timeout=60).topics

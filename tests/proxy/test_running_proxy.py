@@ -76,7 +76,7 @@ def test_no_answer_names_a_broker_itself(kafka: KafkaSandbox, proxy: tuple[Runni
     own = {("127.0.0.1", broker.address.port) for broker in kafka.brokers}
     cluster = admin.describe_cluster(request_timeout=20).result(30)
     named = {(node.host, node.port) for node in cluster.nodes}
-    named |= {(each.host, each.port) for each in admin.list_topics(timeout=20).brokers.values()}
+    named |= {(each.host, each.port) for each in admin.list_topics(timeout=60).brokers.values()}
     assert named
     assert not named & own
 

@@ -28,7 +28,7 @@ with KafkaSandbox() as kafka:
 
 
 def test_a_shared_broker_answers_with_one_broker(kafka: KafkaSandbox) -> None:
-    brokers = AdminClient({"bootstrap.servers": kafka.bootstrap}).list_topics(timeout=10).brokers
+    brokers = AdminClient({"bootstrap.servers": kafka.bootstrap}).list_topics(timeout=60).brokers
     assert [broker.id for broker in brokers.values()] == [1]
     assert (kafka.brokers[0].log_dir / "meta.properties").is_file()
 
@@ -56,7 +56,7 @@ def test_two_sandboxes_at_once_share_nothing(kafka: KafkaSandbox) -> None:
     with KafkaSandbox() as other:
         assert other.bootstrap != kafka.bootstrap
         assert other.folder != kafka.folder
-        found = AdminClient({"bootstrap.servers": other.bootstrap}).list_topics(timeout=10)
+        found = AdminClient({"bootstrap.servers": other.bootstrap}).list_topics(timeout=60)
         assert found.cluster_id == other.cluster_id != kafka.cluster_id
         folder = other.folder
     assert not folder.exists()
@@ -110,7 +110,7 @@ def test_a_killed_broker_starts_again_on_its_port_and_a_frozen_one_thaws(
     assert kafka_three.bootstrap == before
     for broker in kafka_three.brokers:
         client = AdminClient({"bootstrap.servers": str(broker.address)})
-        assert len(client.list_topics(timeout=10).brokers) == 3
+        assert len(client.list_topics(timeout=60).brokers) == 3
 
 
 def test_a_release_it_has_no_jars_of_is_refused_before_anything_starts() -> None:

@@ -32,7 +32,7 @@ from tierstate.sandbox.kafka import KafkaSandbox
 
 TIERSTATE = [sys.executable, "-m", "tierstate.cli.main"]
 SEGMENT_BYTES = 100_000
-PATIENCE_S = 40.0
+PATIENCE_S = 90.0
 BETWEEN_LOOKS_S = 0.1
 
 Done = subprocess.CompletedProcess[str]
@@ -289,7 +289,7 @@ def side_by_side(calls: Sequence[Callable[[], Done]], at_once: int = 2) -> list[
 def get(url: str, accept: str = "*/*") -> tuple[int, bytes]:
     """Status and body, also of a refusal."""
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, headers={"Accept": accept}), timeout=20) as answer:
+        with urllib.request.urlopen(urllib.request.Request(url, headers={"Accept": accept}), timeout=60) as answer:
             return answer.status, answer.read()
     except urllib.error.HTTPError as error:
         return error.code, error.read()

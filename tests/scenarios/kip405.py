@@ -50,7 +50,7 @@ def read_from_beginning(
         }
     )
     found: list[tuple[int, int, bytes | None]] = []
-    partitions = list(consumer.list_topics(topic, timeout=10).topics[topic].partitions)
+    partitions = list(consumer.list_topics(topic, timeout=60).topics[topic].partitions)
     consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in partitions])
     ended = 0
     while ended < len(partitions):

@@ -162,7 +162,7 @@ class ClusterAdmin:
         return describe_topic_id(self._client, topic)
 
     def exists(self, topic: str) -> bool:
-        return topic in self._client.list_topics(timeout=20).topics
+        return topic in self._client.list_topics(timeout=60).topics
 
     def expand(self, topic: str, partitions: int) -> None:
         self._client.create_partitions([NewPartitions(topic, partitions)])[topic].result(30)
@@ -192,18 +192,18 @@ class ClusterAdmin:
 
     def leader(self, topic: str, partition: int) -> int | None:
         """None during an election, and of a partition that is not there yet."""
-        known = self._client.list_topics(topic, timeout=20).topics[topic].partitions.get(partition)
+        known = self._client.list_topics(topic, timeout=60).topics[topic].partitions.get(partition)
         return known.leader - 1 if known is not None and known.leader > 0 else None
 
     def in_sync(self, topic: str, partition: int) -> set[int]:
         return {
-            each - 1 for each in self._client.list_topics(topic, timeout=20).topics[topic].partitions[partition].isrs
+            each - 1 for each in self._client.list_topics(topic, timeout=60).topics[topic].partitions[partition].isrs
         }
 
     def replicas(self, topic: str, partition: int) -> list[int]:
         return [
             each - 1
-            for each in self._client.list_topics(topic, timeout=20).topics[topic].partitions[partition].replicas
+            for each in self._client.list_topics(topic, timeout=60).topics[topic].partitions[partition].replicas
         ]
 
     def move_folder(self, broker: int, topic: str, partition: int, folder: str) -> None:

@@ -105,7 +105,7 @@ def test_a_reader_that_leaves_ends_consume_quietly(tiered: Tiered) -> None:
         assert process.stderr is not None
         assert process.stdout.readline()
         process.stdout.close()  # as `head -1` does
-        assert (process.wait(20), process.stderr.read()) == (0, b"")
+        assert (process.wait(60), process.stderr.read()) == (0, b"")
 
 
 def test_ctrl_c_ends_a_follower_with_130(tiered: Tiered) -> None:

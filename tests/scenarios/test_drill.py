@@ -57,7 +57,7 @@ class Drill:
 
     def delete(self, topic: str) -> None:
         self.admin.delete_topics([topic], operation_timeout=30)[topic].result(30)
-        eventually(lambda: topic not in self.admin.list_topics(timeout=10).topics)
+        eventually(lambda: topic not in self.admin.list_topics(timeout=60).topics)
 
     def nothing_is_lost(self) -> None:
         assert self.house.digests(self.topic) == self.whole

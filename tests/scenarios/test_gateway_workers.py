@@ -45,11 +45,11 @@ class Two:
         return [pid for each in self.running.events("worker started") if (pid := each["pid"]) not in gone]
 
     def not_ready(self) -> str:
-        answer = httpx.get(f"{self.management}/readyz", timeout=30)
+        answer = httpx.get(f"{self.management}/readyz", timeout=60)
         return "" if answer.status_code == 200 else answer.text
 
     def counted(self, name: str) -> float:
-        text = httpx.get(f"{self.management}/metrics", timeout=30).text
+        text = httpx.get(f"{self.management}/metrics", timeout=60).text
         return sum(float(line.split()[-1]) for line in text.splitlines() if re.match(rf"{name}(\{{|\s)", line))
 
 
@@ -134,13 +134,13 @@ class Answer:
 
 def test_a_worker_that_is_killed_in_an_answer_cuts_it_and_nothing_else(two: Two, records: str) -> None:
     for _ in range(8):  # each on a connection of its own
-        assert httpx.get(f"{two.url}{records}?offset=0&tier=remote").status_code == 200
+        assert httpx.get(f"{two.url}{records}?offset=0&tier=remote", timeout=60).status_code == 200
     assert two.counted("tierstate_gateway_answers_total") == 8
-    cut, other = Answer(two.url, records), httpx.Client(base_url=two.url, timeout=30)
+    cut, other = Answer(two.url, records), httpx.Client(base_url=two.url, timeout=60)
     os.kill(cut.worker, signal.SIGKILL)
     assert not cut.rest()
     for _ in range(20):
-        assert httpx.get(f"{two.url}{records}?offset=0&tier=remote", timeout=30).status_code == 200
+        assert httpx.get(f"{two.url}{records}?offset=0&tier=remote", timeout=60).status_code == 200
     assert other.get(f"{records}?offset=0").status_code == 200
     eventually(lambda: len(two.running.events("worker started")) == 3)
     eventually(lambda: not two.not_ready())
@@ -152,14 +152,14 @@ def test_a_worker_that_is_killed_in_an_answer_cuts_it_and_nothing_else(two: Two,
 def test_a_worker_that_is_away_makes_the_gateway_not_ready_and_not_unhealthy(two: Two) -> None:
     os.kill(two.pids[0], signal.SIGSTOP)
     assert "worker 1: it does not answer" in two.not_ready()
-    assert httpx.get(f"{two.management}/healthz").status_code == 200
+    assert httpx.get(f"{two.management}/healthz", timeout=60).status_code == 200
     os.kill(two.pids[0], signal.SIGCONT)
     eventually(lambda: not two.not_ready())
 
 
 def test_while_the_one_that_follows_stands_still_no_worker_answers_by_its_view(two: Two, records: str) -> None:
     asked = [f"{two.url}{records}?offset=0&tier=remote", f"{two.url}{records}?offset={RECORDS - 1}"]
-    assert [httpx.get(each).status_code for each in asked] == [200, 200]
+    assert [httpx.get(each, timeout=60).status_code for each in asked] == [200, 200]
     os.kill(two.running.process.pid, signal.SIGSTOP)
     try:
         # what was routed a second ago may be routed so again; then the view itself is asked for
@@ -181,7 +181,9 @@ def test_what_is_copied_while_workers_read_is_read_by_each_of_them(two: Two, hou
         eventually(lambda: len(house.logs(topic)) == 1)
         remote = f"{two.url}/v1/topics/{topic}/partitions/0/records?offset=0&tier=remote"
         # each a connection of its own: of the two workers whoever is free takes it
-        eventually(lambda: {each.status_code for each in pool.map(httpx.get, [remote] * 16)} == {200})
+        eventually(
+            lambda: {each.status_code for each in pool.map(partial(httpx.get, timeout=60), [remote] * 16)} == {200}
+        )
 
 
 def test_all_are_started_anew_one_after_the_other_and_no_call_fails(two: Two, records: str) -> None:
@@ -191,7 +193,7 @@ def test_all_are_started_anew_one_after_the_other_and_no_call_fails(two: Two, re
     def go_on() -> None:
         while not over.is_set():
             try:
-                statuses.append(httpx.get(f"{two.url}{records}?offset=0", timeout=30).status_code)
+                statuses.append(httpx.get(f"{two.url}{records}?offset=0", timeout=60).status_code)
             except httpx.HTTPError as error:
                 statuses.append(repr(error))
 
@@ -212,7 +214,7 @@ def test_an_answer_in_progress_is_finished_before_they_end(two: Two, records: st
     answer, pids = Answer(two.url, records), two.pids
     two.running.process.send_signal(signal.SIGTERM)
     assert answer.rest()
-    assert two.running.process.wait(15) == 0
+    assert two.running.process.wait(60) == 0
     assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
     assert not two.running.events("services did not stop and are abandoned")
 
@@ -240,7 +242,7 @@ def test_one_look_at_the_metrics_tells_of_both_and_no_line_of_the_access_log_is_
 ) -> None:
     paths = [f"/v1/topics/{'x' * 40}/{'y' * 15_000}{number}" for number in range(200)]
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda path: httpx.get(f"{two.url}{path}", timeout=30).status_code, paths))
+        found = list(pool.map(lambda path: httpx.get(f"{two.url}{path}", timeout=60).status_code, paths))
     assert set(found) == {404}
     assert two.counted("tierstate_gateway_answers_total") == 200
     lines = [json.loads(line) for line in (tmp_path / "access").read_text().splitlines()]

@@ -56,7 +56,7 @@ class Tiered:
         """The tier-state topic is deleted, and brokers know it."""
         admin, name = self.admin, self.house.tier_topic
         admin.delete_topics([name], operation_timeout=30)[name].result(30)
-        eventually(lambda: name not in admin.list_topics(timeout=10).topics)
+        eventually(lambda: name not in admin.list_topics(timeout=60).topics)
 
     def everybody_says(self, code: int, said: str, *commands: tuple[str, ...]) -> None:
         for done in side_by_side([partial(self.house.run, *each, code=code) for each in commands]):

@@ -91,7 +91,7 @@ def test_no_fact_is_left_of_what_is_in_the_bucket(topic: ReasonTopic) -> None:
         desk.work()
     name = topic.spec.name
     topic.admin.delete_topics([name], operation_timeout=30)[name].result(30)
-    eventually(lambda: name not in topic.admin.list_topics(timeout=10).topics)
+    eventually(lambda: name not in topic.admin.list_topics(timeout=60).topics)
     create_tier_topic(topic.sandbox.client_config, topic.spec, SystemClock().now_ms())
     topic.append(1_700)
     with topic.desk() as desk:

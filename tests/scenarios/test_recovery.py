@@ -203,7 +203,9 @@ def test_what_is_recovered_reads_as_what_was_lost_and_a_second_time_changes_noth
     assert len(house.json("segments", f"{lost.topic}:0", *fresh)) > len(lost.told["segments"][0])
 
 
-def test_a_topic_that_is_gone_comes_back_beside_what_agents_say_and_is_read_by_its_id(lost: Lost, tmp_path: Path) -> None:
+def test_a_topic_that_is_gone_comes_back_beside_what_agents_say_and_is_read_by_its_id(
+    lost: Lost, tmp_path: Path
+) -> None:
     """As topics of a cluster before this one do: agents here have written facts of their own by then."""
     house, beside = lost.house, ("--set", "tier_state.topic=recovery-beside")
     admin: Any = AdminClient({"bootstrap.servers": house.kafka.bootstrap, "log_level": 0})
@@ -217,7 +219,7 @@ def test_a_topic_that_is_gone_comes_back_beside_what_agents_say_and_is_read_by_i
     assert f"topic={gone}" in house.run("consume", by_id, code=2).stderr, "it is still there: to be read by its name"
     old = describe_topic_id(admin, house.tier_topic)
     admin.delete_topics([gone])[gone].result(30)
-    eventually(lambda: gone not in admin.list_topics(timeout=10).topics)
+    eventually(lambda: gone not in admin.list_topics(timeout=60).topics)
 
     house.run("init", *beside)
     ours = house.create("ours")

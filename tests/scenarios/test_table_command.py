@@ -142,7 +142,7 @@ def test_a_topic_made_anew_stops_its_table_and_no_other(tables: Tables) -> None:
     name, goes_on = tables.create(topic), tables.create(other)
     admin: Any = AdminClient({**tables.house.kafka.client_config, "log_level": 0})
     admin.delete_topics([topic], operation_timeout=30)[topic].result(30)
-    eventually(lambda: topic not in admin.list_topics(timeout=10).topics)
+    eventually(lambda: topic not in admin.list_topics(timeout=60).topics)
     made(tables, "anew", 1)
     with tables.house.agent():
         eventually(lambda: all_copied(tables, other))

@@ -69,13 +69,13 @@ class Tiers:
             key.replace("_", "."): value for key, value in config.items()
         }
         self.admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(30)
-        while len(self.admin.list_topics(name, timeout=10).topics[name].partitions) < partitions:
+        while len(self.admin.list_topics(name, timeout=60).topics[name].partitions) < partitions:
             time.sleep(0.02)
         return name
 
     def create_again(self, name: str) -> None:
         """Under the same name; Kafka deletes a topic in its own time."""
-        while name in self.admin.list_topics(timeout=10).topics:
+        while name in self.admin.list_topics(timeout=60).topics:
             time.sleep(0.05)
         self.create(name)
 
@@ -227,7 +227,7 @@ def consume_all(bootstrap: str, name: str, isolation: str) -> list[Record]:
         "log_level": 0,
     }
     consumer = Consumer(config)
-    partitions = consumer.list_topics(name, timeout=10).topics[name].partitions
+    partitions = consumer.list_topics(name, timeout=60).topics[name].partitions
     consumer.assign([TopicPartition(name, number, 0) for number in partitions])
     found: list[Record] = []
     ended = 0
