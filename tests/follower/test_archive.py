@@ -33,6 +33,25 @@ def test_what_was_said_is_read_back_with_its_times() -> None:
     assert world.problems() == []
 
 
+def test_a_single_record_that_is_missing_from_the_archive_is_not_called_archived() -> None:
+    world = Archived().archived(10, 1, 9)
+    world.store.delete(world.names[1].key)
+    assert world.to == 10
+
+
+@pytest.mark.parametrize("known", [10, 0])
+def test_an_archive_that_lost_all_pieces_says_so_and_is_not_begun_again(known: int) -> None:
+    """A new process knows it from the base alone."""
+    world = Archived().archived(10)
+    if not known:
+        world.store.put_if_absent(world.place.base(Position(10)), b"a live set")
+    world.store.delete(world.names[0].key)
+    world.append(5)
+    with pytest.raises(CorruptData, match="are gone"):
+        run(world.archive(known=known))
+    assert world.names == []
+
+
 def test_windows_have_fixed_borders() -> None:
     world = Archived().archived(3, 2 * WINDOW, 5)
     assert world.ranges == [

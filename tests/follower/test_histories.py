@@ -9,8 +9,10 @@ import pytest
 from tests.follower.archived import OWNER, Archived, CleanedTopic, key_of, run
 from tests.follower.checkpointed import World
 from tests.follower.said import PARTITIONS
+from tierstate.follower.archive_piece import WINDOW
 from tierstate.follower.archive_reader import archived_topics, verify_archive
 from tierstate.follower.archives import Archives
+from tierstate.follower.as_of import MIN_COMPACTION_LAG_MS
 from tierstate.follower.digests import live_set_digest
 from tierstate.follower.follower import Follower
 from tierstate.follower.following import Following
@@ -19,10 +21,11 @@ from tierstate.follower.histories import begin_history, has_parted, left_behind,
 from tierstate.follower.object_names import TierPlace
 from tierstate.follower.parting import find_parting
 from tierstate.follower.rocksdb_view import RocksView, ViewIdentity
+from tierstate.follower.same_history import check_same, parted
 from tierstate.follower.shelf import Shelf
 from tierstate.follower.time_travel import replay_archive
 from tierstate.schemas.codec import decode_fact
-from tierstate.state.errors import Fenced, HistoryBroken, InvalidRequest, StorageUnavailable
+from tierstate.state.errors import Fenced, HistoryBroken, InvalidRequest, PositionLost, StorageUnavailable
 from tierstate.state.ids import FactId, RemoteSegmentId
 from tierstate.state.offsets import Position, TimestampMs
 from tierstate.state.view import MemoryView
@@ -225,6 +228,43 @@ def test_a_history_begins_once() -> None:
         begin_history(world.store, world.topic.topic_id, 1, TimestampMs(6), "why", ())
     assert left_behind(world.store, world.topic.topic_id) == set(left)
     assert left_behind(world.store, world.topic.topic_id, 0) == frozenset()
+
+
+def test_segments_of_every_lost_history_stay_lost_in_the_histories_after_it() -> None:
+    world = Archived()
+    first, second = RemoteSegmentId("AAAAAAAAAAAAAAAAAAAAAg"), RemoteSegmentId("AAAAAAAAAAAAAAAAAAAAAQ")
+    begin_history(world.store, world.topic.topic_id, 1, TimestampMs(5), "why", [first])
+    begin_history(world.store, world.topic.topic_id, 2, TimestampMs(6), "why", [second])
+    assert left_behind(world.store, world.topic.topic_id, 1) == {first}
+    assert left_behind(world.store, world.topic.topic_id, 2) == {first, second}
+
+
+def test_a_topic_that_lost_only_its_last_record_has_parted() -> None:
+    world = Archived().archived(10)
+    anchor = world.topic.anchor_at(0, Position(9))
+    assert anchor is not None
+    assert parted(world.topic, 0, anchor) is None
+    world.topic.restore(0, 9)
+    assert parted(world.topic, 0, anchor) is not None
+
+
+def test_an_archive_that_ends_with_compacted_records_parts_from_a_topic_that_lost_its_last_position() -> None:
+    world = Archived().archived(10)
+    world.topic.cleaned |= set(range(10, WINDOW))
+    world.archived(WINDOW - 10)
+    assert archives(world).problem(0) is None
+    world.topic.restore(0, WINDOW - 1)
+    assert f"ends at {WINDOW - 1}" in (archives(world).problem(0) or "")
+
+
+def test_a_view_older_than_the_compaction_lag_is_not_continued_without_the_record_it_ended_with() -> None:
+    world = Archived().archived(10)
+    anchor = world.topic.anchor_at(0, Position(9))
+    check_same(world.topic, 0, anchor, 0, TimestampMs(MIN_COMPACTION_LAG_MS + 1))
+    world.topic.cleaned.add(9)
+    check_same(world.topic, 0, anchor, 0, TimestampMs(MIN_COMPACTION_LAG_MS))
+    with pytest.raises(PositionLost, match="compaction"):
+        check_same(world.topic, 0, anchor, 0, TimestampMs(MIN_COMPACTION_LAG_MS + 1))
 
 
 def test_where_they_part_is_found_and_what_was_lost() -> None:

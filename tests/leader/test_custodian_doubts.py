@@ -8,10 +8,11 @@ import pytest
 
 from tests.leader.custody_world import GRACE_MS, Ward
 from tests.leader.world import World
-from tierstate.rules.custody import ending
+from tierstate.rules.custody import Evidence, ending
 from tierstate.state.epochs import TERMINAL_EPOCH
 from tierstate.state.facts import PartitionDeleted, SegmentCopyStarted
 from tierstate.state.ids import BrokerId
+from tierstate.state.partition_view import PartitionView
 from tierstate.state.termless_facts import IntegrityHold
 
 
@@ -118,3 +119,25 @@ def test_a_doubt_that_comes_right_before_a_step_stops_it(ward: Ward, doubt: Call
     assert (ending(ward.view()) is None) == (step != "delete objects")
     terminal = [entry for entry in ward.log() if f"/leader/{TERMINAL_EPOCH}/" in entry.key]
     assert (terminal == []) == (step == "append leader-elected")
+
+
+def test_no_object_is_deleted_when_the_tier_state_topic_drifted_since_the_evidence(ward: Ward) -> None:
+    """The evidence may remember the topic's settings of a minute ago."""
+    topic, look = ward.world.topic, ward.look
+
+    def remembered(view: PartitionView) -> Evidence:
+        drift, topic.drift = topic.drift, []
+        evidence = look(view)
+        topic.drift = drift
+        return evidence
+
+    ward.look = remembered  # type: ignore[method-assign]
+    ward.process()
+    ward.work()
+    ward.wait(GRACE_MS)
+    objects = ward.objects()
+    steps = ward.run_to("delete objects", passing=60_000)
+    topic.drift.append("cleanup.policy is delete, compact is wanted")
+    ward.wait(1_000)
+    list(steps)
+    assert ward.objects() == objects

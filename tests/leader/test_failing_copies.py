@@ -232,6 +232,27 @@ def test_an_attempt_that_takes_too_long_aborts_itself(world: World) -> None:
     assert world.states() == [SegmentState.DELETE_SEGMENT_FINISHED]
 
 
+def test_an_attempt_whose_last_checks_take_too_long_is_not_finished(world: World) -> None:
+    """A sweeper may have taken it for dead meanwhile, and deleted what readers would be sent to."""
+    process = world.process()
+    reign = process.begin()
+    candidate = process.candidate(reign)
+    act = copy_segment(reign, candidate, process.tools)
+    confirm = reign.confirm_leadership
+
+    def slow() -> None:
+        world.clock.advance(3601)
+        confirm()
+
+    def slow_from_now_on() -> None:
+        reign.confirm_leadership = slow  # type: ignore[method-assign]
+
+    with pytest.raises(TimedOut, match="too long"):
+        run_with(act, "put manifest", slow_from_now_on)
+    assert world.objects() == set()
+    assert world.states() == [SegmentState.DELETE_SEGMENT_FINISHED]
+
+
 def test_a_copied_segment_is_told_to_the_listener(world: World) -> None:
     process = world.process()
     segment = process.copy_next(process.begin())

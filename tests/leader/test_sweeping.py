@@ -10,7 +10,7 @@ import pytest
 
 from tests.leader.expiry import Expiry, check_expiry, say, say_hold
 from tests.leader.world import World, run_with
-from tests.rules.expiring import BOUNDS, TERM, build, doubtful, view_of
+from tests.rules.expiring import BOUNDS, TERM, build, doubtful, moved, view_of
 from tierstate.leader.act import run, run_until
 from tierstate.leader.copier import copy_segment
 from tierstate.leader.expirer import start_delete
@@ -112,6 +112,14 @@ def test_what_lies_below_the_log_start_is_missed_by_nobody() -> None:
     facts = abandoned(9, 300, 449, finished=True)
     assert isinstance(sweep(view_of(*facts, log_start=449), bounds=bounds), NoSweep)
     assert isinstance(sweep(view_of(*facts, log_start=450), bounds=bounds), StartDelete)
+
+
+def test_the_log_start_of_another_branch_takes_no_last_copy() -> None:
+    bounds = replace(BOUNDS, local_start=Offset(450))
+    for lineage, kept in ((Lineage.of((0, 300)), False), (Lineage.of((7, 300)), True)):
+        copy = (build.started(50, 9, TERM, 300, 449), build.finished(51, 9, TERM, 300, 449, lineage))
+        view = view_of(*copy, moved(70, 450, "retention-time"))
+        assert (only_copy(view, view.segments[build.segment_id(9)], bounds) is not None) is kept
 
 
 def test_copies_out_of_lineage_do_not_stand_in_for_a_finished_one() -> None:

@@ -15,16 +15,18 @@ from tierstate.leader.copier import copy_segment
 from tierstate.leader.expirer import advance_log_start
 from tierstate.leader.term import Reign, append_leader, begin_term, confirmed
 from tierstate.leader.trimmer import trim_local
+from tierstate.rules.orders import reason_of
 from tierstate.rules.reasons import Reason, why_failed
 from tierstate.runtime.listener import TermEnded, TermStarted
 from tierstate.schemas.codec import encode_fact
 from tierstate.state.epochs import EpochEntry, LeaderEpoch, Lineage
-from tierstate.state.errors import BrokerUnavailable, Fenced, LineageTooLong, UnknownOutcome, ViewBehind
+from tierstate.state.errors import AccessDenied, BrokerUnavailable, Fenced, LineageTooLong, UnknownOutcome, ViewBehind
 from tierstate.state.facts import LeaderElected
 from tierstate.state.ids import BrokerId, FactId
 from tierstate.state.keys import key_of
 from tierstate.state.offsets import Offset, Position
 from tierstate.state.segment import SegmentState
+from tierstate.state.termless_facts import OperatorOrder, OrderKind
 from tierstate.state.view import TierView
 
 
@@ -87,6 +89,18 @@ def test_a_log_start_says_in_which_lineage_it_is_meant(world: World) -> None:
     run(advance_log_start(heir, Offset(3), "retention-time", process.events.append))
     assert world.view().log_starts[-1].lineage == Lineage.of((0, 0))
     assert reign.term != heir.term
+
+
+def test_an_order_to_delete_records_deletes_nothing_of_another_log(world: World) -> None:
+    """A log start without a lineage would hold on every log."""
+    process = world.process()
+    reign = process.copy_all()
+    identity = FactId.of(b"o" * 16)
+    now = world.clock.now_ms()
+    order = OperatorOrder(world.partition, identity, OrderKind.DELETE_RECORDS, Offset(3), False, "ops", now)
+    world.topic.append(0, key_of(order), encode_fact(order))
+    run(advance_log_start(reign, Offset(3), reason_of(order), process.events.append))
+    assert (world.view().log_start, world.view().log_starts[-1].lineage) == (3, Lineage.of((0, 0)))
 
 
 def test_a_term_folds_what_lies_wholly_below_the_log_start(world: World) -> None:
@@ -275,6 +289,20 @@ def test_an_append_of_unknown_outcome_ends_the_term_and_a_new_one_finishes(
     assert world.local_start() == world.bases[-1]
     ended = [event.reason for event in process.events if isinstance(event, TermEnded)]
     assert ended == ([] if number < 2 else ["an append of unknown outcome"])
+
+
+def test_a_term_whose_append_was_refused_takes_no_further_step(world: World) -> None:
+    """An attempt before the one that was refused may have landed."""
+    reign = world.process().copy_all()
+
+    def refuse(at: int, key: str) -> None:
+        raise AccessDenied("no permission", key=key)
+
+    world.topic.on_append = refuse
+    with pytest.raises(AccessDenied):
+        reign.erase("a key")
+    with pytest.raises(Fenced):
+        reign.view()
 
 
 def test_a_leader_elected_of_unknown_outcome_that_appears_is_the_term(world: World) -> None:

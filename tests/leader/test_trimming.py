@@ -10,10 +10,11 @@ import pytest
 
 from tests.leader.expiry import Expiry
 from tests.leader.world import TRIMS_ALL, Process, World, nobody_reads, object_keys, run_with
+from tests.rules.test_trim import copied
 from tierstate.leader.act import run
 from tierstate.leader.group_holds import GroupPolicy
 from tierstate.leader.observe import DRIFT_AGE_S
-from tierstate.leader.trimmer import trim_local
+from tierstate.leader.trimmer import given_up, let_go, still_replaced, trim_local
 from tierstate.rules.reasons import Reason
 from tierstate.runtime.listener import LocalTrimmed, TrimRefused
 from tierstate.schemas.codec import encode_fact
@@ -294,6 +295,35 @@ def test_excluded_groups_hold_nothing(policy: GroupPolicy, world: World) -> None
     process = world.process()
     process.work(process.worker(groups=policy))
     assert world.local_start() == world.bases[-1]
+
+
+def test_a_group_whose_name_only_begins_like_an_excluded_one_keeps_its_records(world: World) -> None:
+    world.broker.commit("tmp-orders", world.name, 0, 0)
+    process = world.process()
+    process.work(process.worker(groups=GroupPolicy(True, ("tmp",), 1.0)))
+    assert world.local_start() == 0
+
+
+@pytest.mark.parametrize(("offset", "lets_go"), [(99, False), (100, True)])
+def test_a_group_keeps_the_very_last_record_that_it_has_not_read(offset: int, lets_go: bool) -> None:
+    assert let_go({"reader": Offset(offset)}, Offset(100)) is lets_go
+
+
+def test_the_segment_that_holds_only_the_first_local_record_is_checked_too() -> None:
+    view = copied((0, 99), (100, 199), (200, 299))
+    checked = given_up(view, Offset(99), Offset(200))
+    assert [each.offsets.start for each in checked] == [0, 100]
+    assert [each.offsets.start for each in given_up(view, Offset(100), Offset(201))] == [100, 200]
+
+
+def test_local_records_that_no_segment_holds_are_not_replaced() -> None:
+    for ranges, whole in (
+        ([(0, 99), (100, 199)], True),
+        ([(0, 99), (101, 199)], False),
+        ([(0, 99), (100, 198)], False),
+    ):
+        view = copied(*ranges)
+        assert still_replaced(view, Offset(0), Offset(200), given_up(view, Offset(0), Offset(200))) is whole
 
 
 def test_a_group_that_stands_still_for_too_long_no_longer_counts(world: World) -> None:

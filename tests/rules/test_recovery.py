@@ -202,6 +202,21 @@ def test_a_segment_that_straddles_the_log_start_is_restored() -> None:
     assert [each.segment.offsets.start for each in found.of(Verdict.UNPROVEN)] == [0]
 
 
+def test_a_segment_whose_last_record_is_the_log_start_is_restored() -> None:
+    found = plan(segment(1, 0, 99, (1, 0)), segment(2, 100, 199, (1, 100)), log_start=99)
+    assert restored(found) == [(0, 99), (100, 199)]
+
+
+def test_the_log_start_of_a_lost_history_hides_nothing_of_the_current_history() -> None:
+    current = [found_at(segment(1, 0, 99, (1, 0)), 0), found_at(segment(2, 100, 199, (1, 100)), 0)]
+    lost = segment(3, 200, 299, (1, 200))
+    found = plan_partition(
+        PARTITION, [*current, found_at(lost, 200)], ArchivedPartition(PARTITION), left={lost.segment_id}
+    )
+    assert (found.log_start, restored(found)) == (0, [(0, 99), (100, 199)])
+    assert [each.segment for each in found.of(Verdict.LOST)] == [lost]
+
+
 def test_a_partition_that_the_custodian_deleted_stays_deleted() -> None:
     found = plan(segment(1, 0, 99, (1, 0)), archived=ArchivedPartition(PARTITION, deleted=True))
     assert found.refused

@@ -159,6 +159,10 @@ def test_the_group_furthest_behind_is_the_reason() -> None:
     )
 
 
+def test_no_group_loses_records_because_another_group_has_read_further() -> None:
+    assert judge(holds={"ahead": 350, "behind": 150}) == TrimBefore(Offset(100), ("ahead", "behind"))
+
+
 def test_a_reason_says_when_groups_were_asked_and_names_no_offset_that_none_of_them_said() -> None:
     asked = GroupsSeen({"new": Offset(0), "slow": Offset(40)}, None, {"new"}, TimestampMs(1_000))
     found = trim_before(ALL, seen(groups=asked), RETENTION, POLICY, LATER)
