@@ -11,8 +11,13 @@ from typing import Any
 
 import pytest
 
+from tests.log.batches import plain_batch
 from tests.sampled import sampled
 from tests.scenarios import forked
+from tierstate.cli.dump_log import FEW_RECORDS
+from tierstate.log.folder import open_log
+from tierstate.log.json_lines import block_lines
+from tierstate.log.record_lines import Encoding, record_line
 
 DATA = Path(__file__).parents[1] / "data"
 UNDECIDED = "opentxn"
@@ -89,6 +94,23 @@ def test_one_segment_file_is_read_alone() -> None:
     segment = next((DATA / "kafka-logs" / "gzip").rglob("*1275.log"))
     _, records, _ = dump(segment)
     assert [record["offset"] for record in records] == list(range(1275, 1275 + len(records)))
+
+
+@pytest.mark.parametrize("in_a_batch", [500, 700])
+def test_a_long_segment_has_every_record_once_where_the_kernels_take_over(in_a_batch: int, tmp_path: Path) -> None:
+    """The plain parser ends at a border of batches, and within a batch."""
+    records = FEW_RECORDS + 3 * in_a_batch
+    folder = tmp_path / "orders-3"
+    folder.mkdir()
+    segment = folder / f"{0:020d}.log"
+    segment.write_bytes(b"".join(plain_batch(base, in_a_batch) for base in range(0, records, in_a_batch)))
+    pieces = list(open_log(segment).pieces(committed=False))
+    shown = Encoding.UTF8
+    plain = [record_line(each, "orders", 3, shown) for piece in pieces for each in piece.records()]
+    kernels = [text for piece in pieces for block in piece.blocks() for text in block_lines(block, "orders", 3, shown)]
+    done = forked.command(["dump-log", str(segment), "--json"], os.environ, 120)
+    assert len(plain) > FEW_RECORDS
+    assert done.stdout.encode() == b"".join(plain) == b"".join(kernels)
 
 
 def test_batches_and_indexes_are_printed_as_objects() -> None:
