@@ -37,6 +37,13 @@ def test_a_single_record_that_is_missing_from_the_archive_is_not_called_archived
     world = Archived().archived(10, 1, 9)
     world.store.delete(world.names[1].key)
     assert world.to == 10
+    assert chain_of(world.store, world.place).missing == (10, 10)
+
+
+def test_a_piece_of_the_one_record_after_the_base_is_read() -> None:
+    world = Archived().archived(10, 1)
+    world.store.put_if_absent(world.place.base(Position(10)), b"a live set")
+    assert [(name.first, name.last) for name in chain_of(world.store, world.place).names] == [(10, 10)]
 
 
 @pytest.mark.parametrize("known", [10, 0])
