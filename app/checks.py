@@ -20,6 +20,7 @@ from ..state.ids import FactId, TopicId
 from ..storage.probe import probe_conditional_put
 from ..storage.segment.keyring import KeyRing
 from .connection import Connection, tier_topic_spec
+from .copied_folders import require_own_folders
 from .watching import UNSEEN_NAMED
 
 LONGEST_FILE_NAME = 255
@@ -47,6 +48,7 @@ def checks(connection: Connection) -> Iterator[Check]:
                 raise InvalidRequest("log folders of another cluster", folders=log.cluster_id, cluster=found.cluster_id)
             if log.node_id not in found.brokers:
                 raise InvalidRequest("the cluster does not know this broker", node_id=log.node_id)
+            require_own_folders(log, broker)
             here = log.partitions()
             tiered = (each for each in broker.topics() if settings.tiering.covers(each.name) and not each.internal)
             unseen = [name for topic in tiered for name in led_unseen(topic, log.node_id, here)]
