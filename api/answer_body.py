@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 from ..app.registered_values import AnswerValues
 from ..fetch.piece import Fetched
-from ..log.decode import RecordBlock, bytes_below, decode_records, record_schema
+from ..log.decode import RecordBlock, bytes_below, decode_records
 from ..log.json_lines import CHUNK_BYTES, Encoding
 from ..state.errors import BatchTooLarge, TierstateError
 from ..state.offsets import Offset
@@ -39,8 +39,6 @@ BLOCK_BYTES = 8 * 1024 * 1024
 """Beside its largest batch: a block's other ones, and its columns."""
 COLUMNS_BYTES = 100
 """A record's, of a block."""
-_FALLIBLE = record_schema(columns=("timestamp", "headers"))
-"""Columns whose conversion to Arrow can find corruption that decoding does not."""
 
 Chunk = bytes | memoryview
 Ready = Chunk | BodyParts
@@ -298,10 +296,7 @@ def _look_at(block: RecordBlock, media_type: str) -> None:
     """What encoding it would find."""
     if media_type == KAFKA_JSON:
         require_json(block)
-    if media_type in (ARROW, PARQUET):
-        block.to_arrow("", 0, _FALLIBLE)
-    else:
-        block.headers()
+    block.headers()
 
 
 def _bytes_of(block: RecordBlock, media_type: str) -> int:

@@ -36,6 +36,7 @@ from ..storage.living_store import living
 from ..storage.probe import warn_if_overwriting
 from .archived_deletes import ArchivedDeletes
 from .connection import Connection
+from .copied_folders import require_own_folders
 from .upkeep import Upkeep, seed_of
 from .watching import AgentWatches, longest_silence
 
@@ -44,7 +45,8 @@ from .watching import AgentWatches, longest_silence
 def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) -> Iterator[list[Service]]:
     """Its services, not yet started. ``once``: they end when there is nothing left to do.
 
-    Raises InvalidRequest for log folders of another cluster, and what opening each part raises.
+    Raises InvalidRequest for log folders of another cluster and for a copy of the broker's, and what opening each part
+    raises.
     """
     clock, metrics, name = SystemClock(), Metrics(), settings.tier_state.topic
     listener = fan_out(metrics.listen, log_events(logger))
@@ -58,6 +60,7 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
         heard = fan_out(listener, repeats_taken_from(quota))
         connection = opened.enter_context(Connection(settings, clock, listener=heard))
         broker, topic, store = connection.broker, connection.topic, living(connection.store)
+        require_own_folders(log, broker.control)
         upkeep = Upkeep(connection, store, listener)
         archives = upkeep.archives
         wanted = FactsKept(log, led_by(broker.control, name, log.node_id, topic.mapped_partitions))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 
 from ..broker.acls import lacking
@@ -16,12 +16,15 @@ from ..log.partition import folder_name
 from ..runtime.id_source import RandomIds
 from ..runtime.settings import HIGHEST_PORT
 from ..state.errors import AccessDenied, InvalidRequest, InvalidSettings, TierstateError
-from ..state.ids import FactId
+from ..state.ids import FactId, TopicId
 from ..storage.probe import probe_conditional_put
 from ..storage.segment.keyring import KeyRing
 from .connection import Connection, tier_topic_spec
+from .copied_folders import require_own_folders
 from .watching import UNSEEN_NAMED
 
+LONGEST_FILE_NAME = 255
+"""Bytes, of every usual file system."""
 Check = tuple[str, Callable[[], str]]
 """A name, and what tells how well it is; it raises a typed error when it is not."""
 
@@ -45,6 +48,7 @@ def checks(connection: Connection) -> Iterator[Check]:
                 raise InvalidRequest("log folders of another cluster", folders=log.cluster_id, cluster=found.cluster_id)
             if log.node_id not in found.brokers:
                 raise InvalidRequest("the cluster does not know this broker", node_id=log.node_id)
+            require_own_folders(log, broker)
             here = log.partitions()
             tiered = (each for each in broker.topics() if settings.tiering.covers(each.name) and not each.internal)
             unseen = [name for topic in tiered for name in led_unseen(topic, log.node_id, here)]
@@ -76,6 +80,15 @@ def checks(connection: Connection) -> Iterator[Check]:
         except TierstateError:
             return "not asked: the object store is not fit"
         return "ignored: writers are kept apart by their keys alone, which are never reused; see tierstate certify"
+
+    def names_fit_the_store() -> str:
+        if not str(settings.store.url).startswith("file:"):
+            return "any name fits this store"
+        try:
+            names = [each.name for each in broker.topics() if settings.tiering.covers(each.name) and not each.internal]
+        except TierstateError:
+            return "not asked: the broker is not fit"
+        return require_short(names)
 
     def key_ring_opens() -> str:
         if settings.encryption.keyring is None:
@@ -142,11 +155,26 @@ def checks(connection: Connection) -> Iterator[Check]:
     yield "log folders", folders_are_this_brokers
     yield "object store", store_takes_and_gives
     yield "conditional put", condition_is_honoured
+    yield "topic names", names_fit_the_store
     yield "key ring", key_ring_opens
     yield "rights", rights_are_enough
     yield "tier-state topic", topic_is_safe
     yield "history", topic_and_archive_agree
     yield "proxy", proxy_has_a_port_for_each_broker
+
+
+def require_short(topics: Iterable[str]) -> str:
+    """Return that every topic's folder of objects can have its name. Raises InvalidRequest."""
+    longest = LONGEST_FILE_NAME - len(f"-{TopicId.of(bytes(16))}")
+    if long := sorted(name for name in topics if len(name) > longest):
+        raise InvalidRequest(
+            "names of topics are too long for a folder as object store: name these topics in tiering.exclude, or use "
+            "another kind of store",
+            topics=",".join(long[:UNSEEN_NAMED]),
+            count=len(long),
+            longest=longest,
+        )
+    return f"names of up to {longest} characters fit"
 
 
 def _by_certificate_alone(connection: Connection) -> bool:

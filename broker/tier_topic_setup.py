@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, Resourc
 from ..runtime.clock import SystemClock
 from ..runtime.id_source import RandomIds
 from ..runtime.retry import Retry
-from ..schemas.codec import decode_fact, encode_fact
+from ..schemas.codec import MAX_FACT_BYTES, decode_fact, encode_fact
 from ..state.errors import AccessDenied, BrokerUnavailable, InvalidRequest, TierStateLost, UnknownTopic
 from ..state.facts import TopicMeta
 from ..state.keys import TOPIC_META_KEY, key_of
@@ -24,6 +24,10 @@ from .tier_reader import lost_heads
 from .tier_topic import KafkaTierTopic, describe_topic_id
 
 DAY_MS = 24 * 3600 * 1000
+LARGEST_BATCH = 1_048_588
+"""Bytes of a record batch of the topic that is made: Kafka's own default, whatever the brokers' is."""
+LARGEST_FACT = 2 * MAX_FACT_BYTES
+"""Bytes that the batch of any one fact fits into, with its key."""
 BEFORE_RECOVER = "tierstate init makes it, and if it was lost: " + TierStateLost.WAY_OUT
 
 
@@ -47,6 +51,7 @@ class TierTopicSpec:
             "max.compaction.lag.ms": str(7 * DAY_MS),  # decision 0013: replicas are cleaned apart from each other
             "message.timestamp.type": "LogAppendTime",
             "compression.type": "producer",
+            "max.message.bytes": str(LARGEST_BATCH),
         }
 
 
@@ -180,6 +185,8 @@ def _judge(name: str, wanted: str, actual: str | None) -> str | None:
     at_least = name in ("delete.retention.ms", "min.compaction.lag.ms", "min.insync.replicas")
     if actual is not None and name == "max.compaction.lag.ms":
         return None if int(actual) <= int(wanted) else f"{name} is {actual}, at most {wanted} is wanted"
+    if actual is not None and name == "max.message.bytes":
+        return None if int(actual) >= LARGEST_FACT else f"{name} is {actual}, at least {LARGEST_FACT} is wanted"
     fits = actual is not None and (int(actual) >= int(wanted) if at_least else actual == wanted)
     return None if fits else f"{name} is {actual}, {'at least ' if at_least else ''}{wanted} is wanted"
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import faulthandler
 import os
+import resource
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -30,6 +31,9 @@ CLOSING_SECONDS = 1.0
 DEBUG_VARIABLE = "TIERSTATE_DEBUG"
 """The variable of `main.py`: stack traces, and here the lines that are for debugging."""
 
+FEWEST_FILES, MOST_FILES = 512, 65_536
+"""Open files: those that every process of ours is sure to need, and those it takes where the system allows them."""
+
 Warn = Callable[..., object]
 
 
@@ -39,10 +43,29 @@ def keep_files_private(context: Context) -> None:
         os.umask(0o077)
 
 
+def require_open_files() -> None:
+    """Take as many open files as the system allows this process. Raises InvalidRequest for fewer than are needed."""
+    from ..state.errors import InvalidRequest
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allowed = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+    if soft != resource.RLIM_INFINITY and soft < allowed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+        soft = allowed
+    if soft != resource.RLIM_INFINITY and soft < FEWEST_FILES:
+        raise InvalidRequest(
+            "this process may open too few files: raise `ulimit -n`, or LimitNOFILE of its unit",
+            allowed=soft,
+            needed=FEWEST_FILES,
+        )
+
+
 def service_logs(context: Context) -> FilteringBoundLogger:
     """Of a process that serves: its own lines and its libraries' warnings, without any secret of the settings."""
     from ..runtime.logs import open_logs, take_library_logs
 
+    if context.own_process:
+        require_open_files()
     logger = open_logs(
         os.environ,
         as_json=context.as_json,

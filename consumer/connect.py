@@ -218,7 +218,7 @@ class Topic:
         ``start``, ``end``: ``earliest``, ``latest``, an offset, a datetime, ISO text, ``-1h``; or one of these for each
         partition, as ``{0: 17, 1: "latest"}``. A time is the first record at or after it; without a zone it is UTC.
         ``since``: a time to start at. ``partitions``: numbers; all, unless given. ``columns``: of key, value, topic,
-        partition, offset, timestamp (microseconds, UTC), timestampType, headers. ``limit``: the most records, of
+        partition, offset, timestamp (milliseconds, UTC), timestampType, headers. ``limit``: the most records, of
         partitions in ascending order. ``isolation``: read_committed or read_uncommitted. ``progress``: called with
         offsets done and in all.
 

@@ -63,10 +63,9 @@ class Read:
         """Of the columns asked for, also where there is no record."""
         import pyarrow as pa
 
-        from ..log.record_columns import record_schema
+        from ..log.record_columns import RECORD_SCHEMA as WHOLE
 
-        whole = record_schema()
-        return whole if self._columns is None else pa.schema([whole.field(name) for name in self._columns])
+        return WHOLE if self._columns is None else pa.schema([WHOLE.field(name) for name in self._columns])
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         return self.to_batches()

@@ -33,7 +33,7 @@ def read_records(
     ``{"store.endpoint": "https://…", "encryption.keyring": "/path"}``. With ``{"view.source": "bucket"}`` no broker is
     asked and ``kafka`` may be empty: the remote tier by the bucket's own view, whose age is logged first, or an earlier
     one (``view.as_of``). Columns as Spark's Kafka source has them: key,
-    value (binary), topic, partition, offset, timestamp (microseconds, UTC), timestampType, headers. Nothing is opened
+    value (binary), topic, partition, offset, timestamp (milliseconds, UTC), timestampType, headers. Nothing is opened
     before the first batch is asked for; everything is closed when the iterator ends or is closed.
 
     Raises UnknownTopic, OffsetOutOfRange (the log does not hold all of the range), LogGap, CorruptData, AccessDenied,
@@ -55,4 +55,4 @@ def _records(
         place = place_of(connection.control, topic, partition)
         reader = connection.reader(connection.view([place]))
         for piece in reader.scan(topic, partition, start, end, isolation=isolation):
-            yield from records(piece, topic, partition)
+            yield from records(piece, topic, partition, milliseconds=True)

@@ -88,7 +88,7 @@ class ReaderSource:
         columns: Sequence[str] | None = None,
     ) -> Generator[tuple[pa.RecordBatch, Tier], None, None]:
         for piece in self.reader.scan(topic, partition, *extent, isolation=isolation, tier=tier):
-            for batch in records(piece, topic, partition, columns=columns):
+            for batch in records(piece, topic, partition, columns=columns, milliseconds=True):
                 yield batch, piece.tier
 
     def found(
@@ -98,7 +98,7 @@ class ReaderSource:
 
         wanted = RecordFilter(search.key, search.contains)
         for piece in self.reader.scan(topic, partition, *extent, isolation=isolation, tier=tier):
-            for batch in records(piece, topic, partition, wanted=wanted, looked=search.looked):
+            for batch in records(piece, topic, partition, wanted=wanted, looked=search.looked, milliseconds=True):
                 yield batch, piece.tier
             search.reach(min(piece.next_offset, extent.end))
 
@@ -138,7 +138,7 @@ def as_arrow(batch: list[PlainRecord], topic: str, partition: int) -> pa.RecordB
     """In the decoder's schema."""
     import pyarrow as pa
 
-    from ..log.record_columns import record_schema
+    from ..log.record_columns import RECORD_SCHEMA
 
     count = len(batch)
     columns = {
@@ -147,10 +147,9 @@ def as_arrow(batch: list[PlainRecord], topic: str, partition: int) -> pa.RecordB
         "topic": [topic] * count,
         "partition": [partition] * count,
         "offset": [record.offset for record in batch],
-        "timestamp": [record.timestamp * 1000 for record in batch],
+        "timestamp": [record.timestamp for record in batch],
         "timestampType": [record.timestamp_type for record in batch],
         "headers": [[{"key": name, "value": value} for name, value in record.headers] for record in batch],
     }
-    schema = record_schema()
-    arrays = [pa.array(columns[field.name], field.type) for field in schema]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    arrays = [pa.array(columns[field.name], field.type) for field in RECORD_SCHEMA]
+    return pa.RecordBatch.from_arrays(arrays, schema=RECORD_SCHEMA)

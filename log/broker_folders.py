@@ -62,6 +62,8 @@ class BrokerFolders:
         self.folders, self._alone, self._listener = tuple(folders), alone, listener
         self.live: tuple[Path, ...] = ()
         self.lost: Mapping[Path, str] = {}
+        self.unserved = False
+        """Nobody has the lock of any folder: the broker is down, or these are a copy of its folders."""
         self._own: dict[Path, IO[str]] = {}
         try:
             self.identity = self._begin()
@@ -95,6 +97,7 @@ class BrokerFolders:
             raise Unavailable("the broker's disk cannot be read", because="; ".join(self.lost.values()))
 
     def _decide(self, found: Mapping[Path, _Found]) -> None:
+        self.unserved = all(each.served is False for each in found.values())
         running = any(each.served for each in found.values())
         lost: dict[Path, str] = {}
         for folder, each in found.items():

@@ -87,11 +87,12 @@ def decode_batches(
     columns: Sequence[str] | None = None,
     wanted: RecordFilter | None = None,
     looked: Looked | None = None,
+    milliseconds: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """As `decode_records`, in Arrow with the schema of `record_schema`; ``wanted``: these records alone, and a batch of
     them may be empty.
     """
-    schema = record_schema(include_headers=include_headers, columns=columns)
+    schema = record_schema(include_headers=include_headers, columns=columns, milliseconds=milliseconds)
     final = MAX_OFFSET if end is None else end - 1
     decoder = _Decoder(data, source, position, start, final, reuse=True, looked=looked)
     for block in decoder.blocks(AbortFilter(aborted or ()), verify_crc):

@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..state.errors import CorruptData
 from . import kernels
 from .arrow_columns import empty
-from .record_columns import FIELDS, HEADERS
+from .record_columns import HEADERS, MICROSECONDS
 
 MAX_MILLIS = (2**63 - 1) // 1000
+"""The latest time that microseconds hold. Later ones, and those before the earliest, become this one there."""
 MAX_RECORDS = 1 << 16
 """In a block. Bounds what tiny records cost: a block's columns, and a topic's name a row."""
 
@@ -130,13 +130,13 @@ class RecordBlock:
         return pa.Array.from_buffers(HEADERS, len(self), buffers, int(self.sums[kernels.HEADERLESS]), children=[struct])
 
     def to_arrow(self, topic: str, partition: int, schema: pa.Schema) -> pa.RecordBatch:
-        """Only the columns of ``schema``. Raises CorruptData for times that microseconds cannot hold."""
-        arrays = [self._column(name, topic, partition) for name in schema.names]
+        """Return the columns of ``schema``, with times in its unit (`record_columns.record_schema`)."""
+        arrays = [self._column(field, topic, partition) for field in schema]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
-    def _column(self, name: str, topic: str, partition: int) -> pa.Array:
+    def _column(self, field: pa.Field, topic: str, partition: int) -> pa.Array:
         count = len(self)
-        match name:
+        match field.name:
             case "key":
                 return self.binary(kernels.KEY_AT)
             case "value":
@@ -146,20 +146,19 @@ class RecordBlock:
             case "partition":
                 return _repeated(partition, _rounded(count)).slice(0, count)
             case "offset":
-                return _numbers(FIELDS[name], self.offsets)
+                return _numbers(field.type, self.offsets)
             case "timestamp":
-                return self._times()
+                return self._times(field.type)
             case "timestampType":
-                return _numbers(FIELDS[name], self.types)
+                return _numbers(field.type, self.types)
             case _:
                 return self.headers()
 
-    def _times(self) -> pa.Array:
-        times = self.timestamps
-        if len(times) and (int(times.min()) < -MAX_MILLIS or int(times.max()) > MAX_MILLIS):
-            worst = int(self.offsets[int(np.argmax((times < -MAX_MILLIS) | (times > MAX_MILLIS)))])
-            raise CorruptData("timestamp does not fit into microseconds", file=self.source, offset=worst)
-        return _numbers(FIELDS["timestamp"], np.multiply(times, 1000, out=empty(len(times), np.int64)))
+    def _times(self, kind: pa.DataType) -> pa.Array:
+        if kind != MICROSECONDS:
+            return _numbers(kind, self.timestamps)
+        times = np.clip(self.timestamps, -MAX_MILLIS, MAX_MILLIS, out=empty(len(self), np.int64))
+        return _numbers(kind, np.multiply(times, 1000, out=times))
 
 
 def gathered(

@@ -15,23 +15,32 @@ FIELDS = {
     "topic": pa.string(),
     "partition": pa.int32(),
     "offset": pa.int64(),
-    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestamp": pa.timestamp("ms", tz="UTC"),
     "timestampType": pa.int32(),
     "headers": HEADERS,
 }
-"""The columns of Spark's Kafka source, in its order; every one nullable."""
+"""The columns of Spark's Kafka source, in its order; every one nullable. Times are Kafka's own milliseconds."""
+MICROSECONDS = pa.timestamp("us", tz="UTC")
+"""The times of Spark and Iceberg, which have no milliseconds."""
 
 
-def record_schema(*, include_headers: bool = True, columns: Sequence[str] | None = None) -> pa.Schema:
-    """The Arrow schema of decoded records. Raises InvalidRequest for an unknown column."""
+def record_schema(
+    *, include_headers: bool = True, columns: Sequence[str] | None = None, milliseconds: bool = False
+) -> pa.Schema:
+    """Return the Arrow schema of decoded records. Raises InvalidRequest for an unknown column.
+
+    ``milliseconds``: times as Kafka has them, as every reader but Spark and tables hands them out. Without it times are
+    `MICROSECONDS`, and a time that these cannot hold is the nearest that they can: ± `record_block.MAX_MILLIS`.
+    """
+    kinds = FIELDS if milliseconds else FIELDS | {"timestamp": MICROSECONDS}
     names = [name for name in FIELDS if include_headers or name != "headers"]
     if columns is not None:
         unknown = [name for name in columns if name not in FIELDS]
         if unknown:
             raise InvalidRequest("unknown column", column=unknown[0], columns=",".join(FIELDS))
         names = list(columns)
-    return pa.schema([pa.field(name, FIELDS[name]) for name in names])
+    return pa.schema([pa.field(name, kinds[name]) for name in names])
 
 
-RECORD_SCHEMA = record_schema()
-"""All columns."""
+RECORD_SCHEMA = record_schema(milliseconds=True)
+"""All columns, with Kafka's milliseconds."""

@@ -72,7 +72,7 @@ def _as_records(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def _of_arrow(batch: pa.RecordBatch) -> RecordParts:
     offsets = numbers(batch.column("offset"), np.int64).copy()  # kernels take no read-only arrays
-    times = numbers(batch.column("timestamp"), np.int64) // 1000
+    times = numbers(batch.column("timestamp"), np.int64).copy()
     (keys, key_at, key_size), (values, value_at, value_size) = map(_parts, (batch.column("key"), batch.column("value")))
     lists = batch.column("headers")
     flat = lists.flatten()

@@ -22,6 +22,7 @@ class Key(IntEnum):
     FIND_COORDINATOR = 10
     SASL_HANDSHAKE = 17
     API_VERSIONS = 18
+    DELETE_RECORDS = 21
     OFFSET_FOR_LEADER_EPOCH = 23
     SASL_AUTHENTICATE = 36
     DESCRIBE_CLUSTER = 60
@@ -73,7 +74,7 @@ _TABLE = (
     Api(18, "ApiVersions", 4, 3, 0, "only what this table has is offered"),
     Api(19, "CreateTopics", 7, 5, changes=True),
     Api(20, "DeleteTopics", 6, 4, changes=True),
-    Api(21, "DeleteRecords", 2, 2, changes=True),
+    Api(21, "DeleteRecords", 2, 2, 0, "of a tiered topic: 44, and nothing is deleted", changes=True),
     Api(22, "InitProducerId", 6, 2, changes=True),
     Api(23, "OffsetForLeaderEpoch", 4, 4, 2, "epochs that the broker has forgotten are answered from the lineage"),
     Api(24, "AddPartitionsToTxn", 5, 3, changes=True),

@@ -2,6 +2,7 @@
 
 56  KAFKA_STORAGE_ERROR     asked again, by every client (7 ended Java's consumer: seen)
 2   CORRUPT_MESSAGE         told to the application: a person must look
+44  POLICY_VIOLATION        told to who deletes records of a tiered topic: there is a command for it
 1   OFFSET_OUT_OF_RANGE     the consumer seeks by ``auto.offset.reset``: only where the logical log has no such offset
 """
 
@@ -20,6 +21,7 @@ from ..state.errors import (
 NONE = 0
 OFFSET_OUT_OF_RANGE = 1
 CORRUPT_MESSAGE = 2
+POLICY_VIOLATION = 44
 KAFKA_STORAGE_ERROR = 56
 
 _TABLE: tuple[tuple[type[TierstateError], int], ...] = (

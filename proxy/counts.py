@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from .codes import CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR, OFFSET_OUT_OF_RANGE
+from .codes import CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR, OFFSET_OUT_OF_RANGE, POLICY_VIOLATION
 
-CODES = (OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR)
+CODES = (OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE, POLICY_VIOLATION, KAFKA_STORAGE_ERROR)
 
 
 @dataclass(slots=True)

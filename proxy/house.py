@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from .budget import Budget
 from .cold_reads import Shared
 from .counts import Counts
+from .deletions import Deletions
 from .listeners import Listeners
 from .older_offsets import OlderOffsets
 from .read_log import ReadLog
@@ -18,6 +19,7 @@ class House:
 
     shared: Shared
     older: OlderOffsets
+    deletions: Deletions
     listeners: Listeners
     counts: Counts
     read_log: ReadLog

@@ -1,7 +1,7 @@
 """One client's connection and its own connection to the broker: everything passes, byte for byte, in its order.
 
     client ── frame ──> look at its first bytes ──────────────────────────────> broker
-                         └─ Fetch, ListOffsets, epochs: what was asked is remembered, in order
+                         └─ Fetch, ListOffsets, epochs, DeleteRecords: what was asked is remembered, in order
     client <── frame ── nothing to do: passed · addresses: replaced · offsets: patched · Fetch: filled <── broker
 
 The broker is asked first, always, as the client's own principal; only what it then says it has no more is looked for in
@@ -24,6 +24,7 @@ from . import addresses, codes
 from .apis import APIS, Key
 from .arriving import begun
 from .budget import Share
+from .deletions import Held
 from .direct import Gone
 from .fetch_request import FetchRequest, Place, read_fetch
 from .fetches import Fetches
@@ -43,7 +44,14 @@ MOST_PENDING = 1000
 _HEADER = struct.Struct(">hhi")
 _INT32 = struct.Struct(">i")
 LOOKED_INTO = frozenset(
-    {Key.FETCH, Key.LIST_OFFSETS, Key.OFFSET_FOR_LEADER_EPOCH, Key.SASL_HANDSHAKE, Key.SASL_AUTHENTICATE}
+    {
+        Key.FETCH,
+        Key.LIST_OFFSETS,
+        Key.DELETE_RECORDS,
+        Key.OFFSET_FOR_LEADER_EPOCH,
+        Key.SASL_HANDSHAKE,
+        Key.SASL_AUTHENTICATE,
+    }
 )
 WITH_ADDRESSES = frozenset({Key.FIND_COORDINATOR, Key.DESCRIBE_CLUSTER})
 """And Metadata, of which only the beginning is looked into."""
@@ -63,6 +71,7 @@ class Pending:
     fetch: FetchRequest | None = None
     offsets: OffsetsAsked | None = None
     epochs: dict[Place, int] | None = None
+    deletions: Held | None = None
     answer: bytes | None = None
 
 
@@ -166,6 +175,8 @@ class Relay:
                     self._fetches.asked(pending.fetch, data)
                 case Key.LIST_OFFSETS:
                     pending.offsets = read_list_offsets(data, at, pending.version)
+                case Key.DELETE_RECORDS:
+                    pending.deletions = await self._house.deletions.hold(data, at, pending.version)
                 case Key.OFFSET_FOR_LEADER_EPOCH:
                     pending.epochs = read_epochs(data, at, pending.version)
                 case Key.SASL_HANDSHAKE:
@@ -220,6 +231,8 @@ class Relay:
             return self._authenticated
         if pending.offsets is not None:
             return partial(house.older.patch_offsets, pending.offsets, version)
+        if pending.deletions is not None:
+            return partial(house.deletions.patch, pending.deletions, self._client.address, version)
         if pending.epochs is not None:
             return partial(house.older.patch_epochs, pending.epochs, version)
         return None

@@ -28,6 +28,7 @@ from .addresses import named
 from .budget import Budget, Taker
 from .cold_reads import RemoteReader, Shared
 from .counts import Counts
+from .deletions import Deletions
 from .fetch_request import Place
 from .house import House
 from .listeners import Listeners, listen_on, tls_of
@@ -109,6 +110,7 @@ class ProxyServer:
         self._house = House(
             shared=shared,
             older=older,
+            deletions=Deletions(self._reader, self._metadata, self.counts, self._warn),
             listeners=listeners,
             counts=self.counts,
             read_log=self._read_log,

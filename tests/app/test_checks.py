@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tierstate.app.checks import checks
+from tierstate.app.checks import checks, require_short
 from tierstate.app.connection import Connection
 from tierstate.runtime.settings import Settings
 from tierstate.state.errors import InvalidRequest, StorageUnavailable
+from tierstate.state.ids import RemoteSegmentId, TopicId
+from tierstate.state.object_keys import ObjectKeys
 from tierstate.storage.open import open_store
 
 
@@ -37,3 +39,19 @@ def test_a_store_that_is_not_fit_is_wrong_once() -> None:
     with pytest.raises(InvalidRequest):
         look(store, "object store")
     assert look(store, "conditional put") == "not asked: the object store is not fit"
+
+
+def test_a_topic_whose_name_fits_no_folder_is_refused_and_the_longest_that_fits_is_stored(tmp_path: Path) -> None:
+    longest = "t" * 232
+    require_short([longest])
+    with pytest.raises(InvalidRequest, match=r"tiering\.exclude"):
+        require_short(["t" * 233])
+    store = open_store((tmp_path / "store").as_uri(), make=True)
+    for name, fits in ((longest, True), ("t" * 233, False)):
+        key = ObjectKeys().base_key(name, TopicId.of(bytes(15) + b"\x07"), 0, 0, RemoteSegmentId.of(bytes(16)))
+        if fits:
+            store.put_if_absent(key + ".log", b"x")
+        else:
+            with pytest.raises(InvalidRequest):
+                store.put_if_absent(key + ".log", b"x")
+    store.close()

@@ -309,6 +309,15 @@ def test_a_topic_whose_cleaners_may_lag_for_ever_is_refused(kafka: KafkaSandbox,
     assert check_tier_topic(properties, spec_of(name)) == [problem]
 
 
+def test_a_topic_that_takes_no_fact_of_the_largest_size_is_refused(kafka: KafkaSandbox, name: str) -> None:
+    properties = {"bootstrap.servers": kafka.bootstrap}
+    create_tier_topic(properties, spec_of(name), SystemClock().now_ms())
+    alter(AdminClient(properties), name, "max.message.bytes", "60000")
+    assert check_tier_topic(properties, spec_of(name)) == ["max.message.bytes is 60000, at least 131072 is wanted"]
+    alter(AdminClient(properties), name, "max.message.bytes", "131072")
+    assert check_tier_topic(properties, spec_of(name)) == []
+
+
 def test_a_foreign_transaction_that_stays_open_is_a_problem_and_freezes_no_reader(
     kafka: KafkaSandbox, name: str
 ) -> None:

@@ -73,7 +73,7 @@ def rows(batches: Iterable[pa.RecordBatch]) -> list[Row]:
     """Offset, milliseconds, timestamp type (0 create, 1 append), key, value, headers."""
     found: list[Row] = []
     for batch in batches:
-        times = (batch.column("timestamp").cast(pa.int64()).to_numpy() // 1000).tolist()
+        times = batch.column("timestamp").cast(pa.timestamp("ms", "UTC")).cast(pa.int64()).to_pylist()
         columns = [batch.column(name).to_pylist() for name in ("offset", "timestampType", "key", "value", "headers")]
         for time, offset, kind, key, value, headers in zip(times, *columns, strict=True):
             pairs = tuple((each["key"], each["value"]) for each in headers or ())

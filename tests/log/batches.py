@@ -68,7 +68,7 @@ def block_rows(block: RecordBlock) -> list[Row]:
 
 
 def arrow_rows(batch: pa.RecordBatch) -> list[Row]:
-    times = [micros // 1000 for micros in batch.column("timestamp").cast(pa.int64()).to_pylist()]
+    times = batch.column("timestamp").cast(pa.timestamp("ms", "UTC")).cast(pa.int64()).to_pylist()
     headers = [tuple((each["key"], each["value"]) for each in row or ()) for row in batch.column("headers").to_pylist()]
     plain: list[Any] = [batch.column(name).to_pylist() for name in ("offset", "timestampType", "key", "value")]
     return list(zip(plain[0], times, *plain[1:], headers, strict=True))

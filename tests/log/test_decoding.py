@@ -28,8 +28,10 @@ from tests.log.batches import (
 from tierstate.log.batch import TRANSACTIONAL, iter_batches
 from tierstate.log.decode import PIECE_BYTES, RECORD_SCHEMA, decode_batches, decode_records, record_schema
 from tierstate.log.isolation import AbortFilter
+from tierstate.log.json_lines import block_lines, json_lines
 from tierstate.log.kernels import KEY_AT
-from tierstate.state.errors import CorruptData, InvalidRequest
+from tierstate.log.record_parts import parts_of
+from tierstate.state.errors import InvalidRequest
 from tierstate.state.offsets import Offset
 from tierstate.state.segment import AbortedRange
 
@@ -65,7 +67,7 @@ def test_batches_of_any_codec_in_any_order_come_back(log: list[tuple[int, list[P
         data += Batch(base, encoded, codec).bytes
         base += len(records) + 1
     assert decode(data) == wanted
-    arrow = list(decode_batches(data, source="f", topic="t", partition=1))
+    arrow = list(decode_batches(data, source="f", topic="t", partition=1, milliseconds=True))
     for batch in arrow:
         batch.validate(full=True)
     table = pa.Table.from_batches(arrow, RECORD_SCHEMA)
@@ -147,13 +149,24 @@ def test_append_time_is_the_batchs_highest_timestamp() -> None:
 
 
 @pytest.mark.parametrize("time", [2**63 - 1, -(2**63), 2**62, 9_223_372_036_854_776, -9_223_372_036_854_776])
-def test_times_beyond_microseconds_are_kept_in_blocks_and_refused_in_arrow(time: int) -> None:
+def test_times_beyond_microseconds_are_kept_as_milliseconds_and_the_nearest_that_microseconds_have(time: int) -> None:
     data = plain_batch(0) + Batch(3, [record(0, b"k", b"v")], time=time).bytes
     assert decode(data)[-1][1] == time
-    with pytest.raises(CorruptData, match=r"microseconds.* offset=3"):
-        list(decode_batches(data, source="f", topic="t", partition=0))
-    values = list(decode_batches(data, source="f", topic="t", partition=0, columns=["value"]))
-    assert sum(batch.num_rows for batch in values) == 4
+    *_, millis = decode_batches(data, source="f", topic="t", partition=0, milliseconds=True)
+    assert millis.column("timestamp").cast(pa.int64()).to_pylist()[-1] == time
+    *_, micros = decode_batches(data, source="f", topic="t", partition=0)
+    nearest = 9_223_372_036_854_775_000 if time > 0 else -9_223_372_036_854_775_000
+    assert micros.column("timestamp").cast(pa.int64()).to_pylist()[-1] == nearest
+
+
+@pytest.mark.parametrize("time", [2**63 - 1, -(2**63)])
+def test_the_digest_and_the_json_of_rows_with_such_times_are_those_of_the_records(time: int) -> None:
+    data = plain_batch(0) + Batch(3, [record(0, b"k", b"v")], time=time).bytes
+    (block,) = decode_records(data, source="f")
+    (rows,) = decode_batches(data, source="f", topic="t", partition=0, milliseconds=True)
+    encoded = (parts_of(rows).encoded(), parts_of(block).encoded())
+    assert [each.tobytes() for each in encoded[0]] == [each.tobytes() for each in encoded[1]]
+    assert b"".join(json_lines(rows)) == b"".join(block_lines(block, "t", 0))
 
 
 def test_times_to_the_edge_of_microseconds_fit() -> None:

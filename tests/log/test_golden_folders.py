@@ -50,6 +50,7 @@ def test_arrow_is_what_a_consumer_read(case: str, isolation: str) -> None:
                 position=position,
                 aborted=log.aborted if committed else None,
                 end=log.decided_end if committed else None,
+                milliseconds=True,
             ):
                 batch.validate(full=True)
                 assert batch.schema == RECORD_SCHEMA

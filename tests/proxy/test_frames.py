@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from kafka.protocol.admin import DescribeClusterResponse
+from kafka.protocol.admin import DeleteRecordsRequest, DeleteRecordsResponse, DescribeClusterResponse
 from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.consumer import (
     FetchRequest,
@@ -24,16 +24,20 @@ from kafka.protocol.metadata import ApiVersionsResponse, FindCoordinatorResponse
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
 from tests.proxy.messages import encoded, message, versions
+from tierstate.app.pool import Pool
 from tierstate.broker.wire import Malformed
 from tierstate.fetch.piece import Fetched, LogicalBounds
 from tierstate.proxy import addresses
 from tierstate.proxy.apis import APIS, Key
 from tierstate.proxy.arriving import MOST, begun
+from tierstate.proxy.counts import Counts
+from tierstate.proxy.deletions import Deletions, Held
 from tierstate.proxy.fetch_answer import AnsweredPartition, FetchAnswer, Said, filled
 from tierstate.proxy.fetch_request import lower, read_fetch
 from tierstate.proxy.offsets import epochs_said, offsets_said, read_epochs, read_list_offsets
 from tierstate.proxy.refused_produce import refused_produce
 from tierstate.proxy.versions import offered
+from tierstate.state.errors import ViewBehind
 from tierstate.state.offsets import Offset
 from tierstate.state.routing import Isolation, Tier
 from tierstate.state.segment import AbortedRange
@@ -253,6 +257,72 @@ def test_epochs_are_patched_where_they_stand(version: int, seed: int) -> None:
             each.says(data, 3, 4)
             one.leader_epoch, one.end_offset = 3, 4
     assert bytes(data) == encoded(made, version)
+
+
+@pytest.mark.parametrize("version", offered_versions(Key.DELETE_RECORDS, DeleteRecordsRequest))
+@for_every_seed
+def test_a_deletion_of_tiered_records_asks_the_broker_to_delete_nothing_and_others_pass(
+    version: int, seed: int
+) -> None:
+    made = message(DeleteRecordsRequest, version, seed)
+    for number, topic in enumerate(made.topics):
+        topic.name = f"{'tiered' if number % 2 else 'plain'}-{number}"
+    data = bytearray(encoded(made, version))
+    held = asyncio.run(deletions().hold(data, 0, version))
+    places = [(topic.name, each.partition_index) for topic in made.topics for each in topic.partitions]
+    assert set(held.codes) == {place for place in places if place[0].startswith("tiered")}
+    for topic in made.topics:
+        for each in topic.partitions:
+            each.offset = 0 if topic.name.startswith("tiered") else each.offset
+    assert bytes(data) == encoded(made, version)
+
+
+@pytest.mark.parametrize("version", offered_versions(Key.DELETE_RECORDS, DeleteRecordsResponse))
+@for_every_seed
+def test_a_held_deletion_is_answered_with_a_refusal_unless_the_broker_refused_it_itself(
+    version: int, seed: int
+) -> None:
+    made = message(DeleteRecordsResponse, version, seed)
+    for number, topic in enumerate(made.topics):
+        topic.name = f"t-{number}"
+    entries = [(topic, each) for topic in made.topics for each in topic.partitions]
+    held = {(topic.name, each.partition_index): 44 for number, (topic, each) in enumerate(entries) if number % 3}
+    data = encoded(made, version)
+    refused: list[str] = []
+    answers = deletions(lambda event, **facts: refused.append(str(facts["reason"])))
+    patched = asyncio.run(answers.patch(Held(held, dict.fromkeys(held, 45)), "client", version, data))
+    expected = 0
+    for topic, each in entries:
+        if each.error_code == 0 and (topic.name, each.partition_index) in held:
+            each.error_code, each.low_watermark = 44, -1
+            expected += 1
+    assert bytes(patched) == encoded(made, version)
+    assert len(refused) == expected
+    assert all("tierstate delete-records t-" in each for each in refused)
+
+
+def test_a_topic_of_which_nobody_knows_whether_it_is_tiered_is_not_deleted_from() -> None:
+    topic = DeleteRecordsRequest.DeleteRecordsTopic
+    partition = topic.DeleteRecordsPartition(partition_index=3, offset=45)
+    made = DeleteRecordsRequest(topics=[topic(name="unknown", partitions=[partition])], timeout_ms=9)
+    data = bytearray(encoded(made, 2))
+    assert asyncio.run(deletions().hold(data, 0, 2)).codes == {("unknown", 3): 56}
+    partition.offset = 0
+    assert bytes(data) == encoded(made, 2)
+
+
+class OneTiered:
+    """A reader that has the topics whose names begin so."""
+
+    def is_tiered(self, topic: str) -> bool:
+        if topic == "unknown":
+            raise ViewBehind("the view is still being read")
+        return topic.startswith("tiered")
+
+
+def deletions(warn: Callable[..., object] = lambda event, **facts: None) -> Deletions:
+    reader: Any = OneTiered()
+    return Deletions(reader, Pool("test", 1), Counts(), warn)
 
 
 @pytest.mark.parametrize("version", offered_versions(Key.PRODUCE, ProduceRequest))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (
     AclOperation,
     AclPermissionType,
@@ -36,7 +36,7 @@ from tierstate.state.routing import Isolation
 
 pytestmark = pytest.mark.kafka
 
-FORBIDDEN, OUT_OF_RANGE = 29, 1
+FORBIDDEN, OUT_OF_RANGE, POLICY_VIOLATION = 29, 1, 44
 READ, DESCRIBE, WRITE, DENY = AclOperation.READ, AclOperation.DESCRIBE, AclOperation.WRITE, AclPermissionType.DENY
 TOPIC = ResourceType.TOPIC
 BINDINGS: dict[str, tuple[list[tuple[AclOperation, AclPermissionType]], bool]] = {
@@ -191,6 +191,23 @@ def test_of_every_topic_each_principal_gets_no_more_than_the_broker_itself_would
                 assert (given.code, first_offset(given)) == (0, 0), topic
             else:
                 assert (given.code, given.batches) == (said.code, b""), topic
+
+
+@pytest.mark.parametrize(("user", "code"), [("guest", FORBIDDEN), ("admin", POLICY_VIOLATION)])
+def test_a_deletion_is_judged_by_the_clients_own_right_first(proxied: Proxied, user: str, code: int) -> None:
+    config = {
+        "bootstrap.servers": proxied.bootstrap,
+        "security.protocol": "sasl_ssl",
+        "ssl.ca.location": str(proxied.authority),
+        "sasl.mechanisms": "PLAIN",
+        "sasl.username": user,
+        "sasl.password": PASSWORDS[user],
+    }
+    admin = AdminClient(config)
+    (answer,) = admin.delete_records([TopicPartition(proxied.topic("may-read"), 0, 3)]).values()
+    with pytest.raises(KafkaException) as refused:
+        answer.result(30)
+    assert refused.value.args[0].code() == code
 
 
 def test_the_access_log_has_the_name_of_a_client_that_logged_in_by_password(proxied: Proxied) -> None:

@@ -1,0 +1,35 @@
+"""A copy or a snapshot of the broker's log folders in their place: an agent would find nothing to do, for ever.
+
+A broker locks its folders before it answers anybody, and lets go of them after its last answer. So a broker that
+answers, between two looks at locks that nobody has, has other folders than these.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from ..broker.control import BrokerControl
+from ..log.local_log import LogDirs
+from ..state.errors import InvalidRequest, TierstateError
+from ..state.ids import BrokerId
+
+
+def require_own_folders(log: LogDirs, broker: BrokerControl) -> None:
+    """Raises InvalidRequest where the broker of these folders answers and has locked none of them."""
+    if not log.broker_folders.unserved or not _answers(broker, log.node_id):
+        return
+    log.broker_folders.look()
+    if log.broker_folders.unserved:
+        raise InvalidRequest(
+            "the broker answers and has locked none of these folders: they are a copy or a snapshot of its own; give "
+            "agent.log_dirs the folders of log.dirs as the broker has them mounted",
+            node_id=log.node_id,
+            folders=",".join(map(str, log.broker_folders.folders)),
+        )
+
+
+def _answers(broker: BrokerControl, node: BrokerId) -> bool:
+    """Whether this broker itself answers now: others may name it for some seconds after its end."""
+    led = ((each.name, part.partition) for each in broker.topics() for part in each.partitions if part.leader == node)
+    answers = broker.bounds_of(list(islice(led, 1)), broker=node).values()
+    return any(not isinstance(each, TierstateError) for each in answers)

@@ -1,0 +1,103 @@
+"""DeleteRecords through the proxy: refused for what is tiered, the broker's own for everything else."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.consumer.tiered_cluster import TieredCluster, until
+from tests.proxy.running import RunningProxy, received, running
+from tierstate.sandbox.artifacts import RELEASES, kafka_libs
+from tierstate.sandbox.java import find_java
+from tierstate.sandbox.kafka import KafkaSandbox
+
+pytestmark = pytest.mark.kafka
+RECORDS = 400
+ALL = -1
+
+
+@pytest.fixture(scope="module")
+def cluster(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> TieredCluster:
+    return TieredCluster(kafka, tmp_path_factory.mktemp("deletions"), "_tier-state-deletions")
+
+
+@pytest.fixture(scope="module")
+def tiered(cluster: TieredCluster) -> tuple[str, int]:
+    """A topic, and where the broker begins."""
+    topic, starts = cluster.tiered("orders", RECORDS)
+    return topic, starts[0]
+
+
+@pytest.fixture(scope="module")
+def proxy(cluster: TieredCluster, tiered: tuple[str, int]) -> Iterator[RunningProxy]:
+    with running(cluster) as made:
+        yield made
+
+
+def deleted(bootstrap: str, *places: tuple[str, int]) -> dict[str, int | KafkaError]:
+    """Return what Kafka's own client is told of each topic: where it begins now, or an error."""
+    asked = [TopicPartition(topic, 0, before) for topic, before in places]
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    answers: dict[Any, Future[Any]] = admin.delete_records(asked)
+    told: dict[str, int | KafkaError] = {}
+    for place, answer in answers.items():
+        try:
+            told[place.topic] = int(answer.result(30).low_watermark)
+        except KafkaException as error:
+            told[place.topic] = error.args[0].code()
+    return told
+
+
+@pytest.mark.parametrize("where", ["remote", "local", "all"])
+def test_nothing_of_a_tiered_topic_is_deleted_and_no_client_is_told_it_was(
+    cluster: TieredCluster, proxy: RunningProxy, tiered: tuple[str, int], where: str
+) -> None:
+    topic, start = tiered
+    before = {"remote": 10, "local": start + 4, "all": ALL}[where]
+    assert deleted(proxy.bootstrap, (topic, before)) == {topic: KafkaError.POLICY_VIOLATION}
+    assert cluster.local_start(topic) == start
+    with proxy.consumer((topic, 0, 0)) as consumer:
+        found: dict[int, list[int]] = {}
+        until(lambda: found.get(0) == list(range(RECORDS)), lambda: received(consumer, found))
+    reason = str([facts["reason"] for event, facts in proxy.said if event == "records are not deleted"][-1])
+    assert f"tierstate delete-records {topic}:0" in reason
+
+
+def test_one_request_for_several_topics_deletes_those_that_are_not_tiered(
+    cluster: TieredCluster, proxy: RunningProxy, tiered: tuple[str, int]
+) -> None:
+    plain = "plain-beside-deletions"
+    cluster.admin.create_topics([NewTopic(plain, 1, 1)])[plain].result(30)
+    cluster.produce(plain, 0, 20)
+    assert deleted(proxy.bootstrap, (plain, 7), (tiered[0], 300)) == {plain: 7, tiered[0]: KafkaError.POLICY_VIOLATION}
+    assert (cluster.local_start(plain), cluster.local_start(tiered[0])) == (7, tiered[1])
+
+
+def test_an_offset_that_the_broker_refuses_of_a_plain_topic_is_refused_by_the_broker(
+    cluster: TieredCluster, proxy: RunningProxy
+) -> None:
+    plain = "plain-and-short"
+    cluster.admin.create_topics([NewTopic(plain, 1, 1)])[plain].result(30)
+    cluster.produce(plain, 0, 5)
+    assert deleted(proxy.bootstrap, (plain, 99)) == {plain: KafkaError.OFFSET_OUT_OF_RANGE}
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_kafkas_own_command_says_that_a_policy_forbids_it(
+    cluster: TieredCluster, proxy: RunningProxy, tiered: tuple[str, int], release: str
+) -> None:
+    topic, start = tiered
+    asked = cluster.folder / "deletions.json"
+    asked.write_text(json.dumps({"version": 1, "partitions": [{"topic": topic, "partition": 0, "offset": start + 4}]}))
+    command = [find_java(), "-cp", f"{kafka_libs(release=release)}/*", "org.apache.kafka.tools.DeleteRecordsCommand"]
+    command += ["--bootstrap-server", proxy.bootstrap, "--offset-json-file", str(asked)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert "PolicyViolationException" in done.stdout + done.stderr
+    assert cluster.local_start(topic) == start
