@@ -279,14 +279,14 @@ def _named(table: LakeTable, metadata: TableMetadata, *, missing: bool = False) 
     named = {table.iceberg.metadata_location, *(each.metadata_file for each in metadata.metadata_log)}
     named |= {each.statistics_path for each in metadata.statistics}
     manifests = {}
-    gone = CorruptData if missing else ()
+    gone: tuple[type[CorruptData], ...] = (CorruptData,) if missing else ()
     for snapshot in metadata.snapshots:
         named.add(snapshot.manifest_list)
-        with suppress(gone), foreign(table=table.name):
+        with suppress(*gone), foreign(table=table.name):
             manifests.update({each.manifest_path: each for each in snapshot.manifests(table.iceberg.io)})
     for path, manifest in manifests.items():
         named.add(path)
-        with suppress(gone), foreign(table=table.name):
+        with suppress(*gone), foreign(table=table.name):
             entries = manifest.fetch_manifest_entry(table.iceberg.io, discard_deleted=True)
             named |= {entry.data_file.file_path for entry in entries}
     return named
