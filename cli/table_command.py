@@ -308,8 +308,11 @@ def compact(context: Context, table: str, keep_snapshots: int, older_than: float
         ("bytes removed", sum(each.bytes for each in left)),
     ]
     said = {name.replace(" ", "_"): value for name, value in rows}
-    context.output.table(("what", "count"), rows, {"table": found.name, **said, "executed": execute})
+    urls = [each.url for each in left]
+    context.output.table(("what", "count"), rows, {"table": found.name, **said, "files": urls, "executed": execute})
     if not execute:
+        for url in urls:
+            context.output.note(f"would remove {url}")
         context.output.note("nothing was done: --execute does it")
 
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from uuid import UUID
 
 import pyarrow as pa
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
@@ -104,6 +105,11 @@ class LakeTable:
                 )
             snapshot = before
         return TablePlace({})
+
+    @property
+    def has_own_location(self) -> bool:
+        """Return whether only this table writes below its location. Tables of earlier versions may share theirs."""
+        return self.iceberg.location().rstrip("/").endswith(f"-{self.iceberg.metadata.table_uuid}")
 
     @property
     def schema(self) -> pa.Schema:
@@ -230,6 +236,11 @@ class LakeTable:
             snapshot.summary is not None and snapshot.summary.additional_properties.get(ATTEMPT) == attempt
             for snapshot in self.iceberg.snapshots()
         )
+
+
+def own_location(default: str, table_uuid: UUID) -> str:
+    """Return the location of a new table: the catalog's default, made unique by the table's UUID."""
+    return f"{default.rstrip('/')}-{table_uuid}"
 
 
 def _one_at_a_time(overwrite: Any) -> Any:

@@ -10,11 +10,12 @@ from pyiceberg.exceptions import NamespaceAlreadyExistsError, TableAlreadyExists
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import SortField, SortOrder
+from pyiceberg.table.update import AssertTableUUID, SetLocationUpdate
 from pyiceberg.transforms import DayTransform, IdentityTransform
 
 from ..state.errors import InvalidRequest
 from ..values.schema_registry import RegistryAccess
-from .table import LakeTable, foreign
+from .table import LakeTable, foreign, own_location
 from .table_facts import TOPIC, TableFacts, require_columns
 from .table_types import iceberg_schema
 
@@ -80,6 +81,12 @@ class LakeCatalog:
                 )
             except TableAlreadyExistsError as error:
                 raise InvalidRequest("there is a table of this name", table=name) from error
+            # before the first row: a second table of this name never shares a folder with this one
+            own = own_location(made.location(), made.metadata.table_uuid)
+            self._catalog.commit_table(
+                made, (AssertTableUUID(uuid=made.metadata.table_uuid),), (SetLocationUpdate(location=own),)
+            )
+            made = self._catalog.load_table(_identifier(name))
         return LakeTable(made, facts, self._registry)
 
     def drop(self, name: str) -> None:

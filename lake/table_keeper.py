@@ -138,7 +138,10 @@ class Keeper:
     def turn(self, stopping: threading.Event) -> bool:
         """A look at each table, and a commit where one is due. False: nothing was done."""
         acted = False
-        for name in self._ours():
+        names = self._ours()
+        # a dropped table is no longer reported; other threads may be iterating over the earlier dictionary
+        self.tables = {name: kept for name, kept in self.tables.items() if name in names}
+        for name in names:
             if stopping.is_set():
                 return acted
             kept = self.tables.setdefault(name, Kept())

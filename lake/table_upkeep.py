@@ -9,6 +9,7 @@ Each of them again does nothing.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -20,6 +21,8 @@ from pyarrow.fs import FileSelector, FileType
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import DataFile
+from pyiceberg.serializers import FromInputFile
+from pyiceberg.table.metadata import TableMetadata
 
 from ..leader.act import Act, run
 from ..state.errors import CorruptData, InvalidRequest
@@ -36,6 +39,11 @@ TARGET_BYTES = 128 * 2**20
 
 COMMIT_BINS = 8
 """Compacted files of one commit."""
+
+WRITTEN_BY_US = re.compile(
+    r"/data/date=[^/]+/[A-Za-z0-9_-]{22}-[^/]+\.parquet|/metadata/[^/]+(\.avro|\.metadata\.json)"
+)
+"""Files below a table's own location: data files are named after an attempt, whose id has 22 characters."""
 
 KEPT_SNAPSHOTS = 10
 """The newest, however old."""
@@ -214,7 +222,9 @@ def strays(table: LakeTable, older_than: TimestampMs) -> list[Stray]:
     with foreign(table=table.name):
         found = io.fs_by_scheme(scheme, host).get_file_info(FileSelector(path, recursive=True, allow_not_found=True))
     table.refresh()
-    named = {_place(each) for each in _named(table)}
+    metadata = table.iceberg.metadata
+    named = {_place(each) for each in _named(table, metadata)}
+    own = None if table.has_own_location else _once_named(table)
     return [
         Stray(url, each.size)
         for each in found
@@ -222,7 +232,30 @@ def strays(table: LakeTable, older_than: TimestampMs) -> list[Stray]:
         and each.mtime_ns is not None
         and each.mtime_ns // 1_000_000 < older_than
         and _place(url := location + each.path.removeprefix(path)) not in named
+        and (_is_ours(each.path.removeprefix(path)) if own is None else _place(url) in own)
     ]
+
+
+def _is_ours(path: str) -> bool:
+    """Return whether a path below a table's own location has a name that an attempt of tierstate writes."""
+    return WRITTEN_BY_US.fullmatch(path) is not None
+
+
+def _once_named(table: LakeTable) -> set[tuple[str, str]]:
+    """Return what the table's earlier metadata files name, as far as those and their manifests still exist.
+
+    This is the only proof for a table of an earlier version, whose location another table may share.
+    """
+    found: set[tuple[str, str]] = set()
+    for entry in table.iceberg.metadata.metadata_log:
+        try:
+            with foreign(table=table.name):
+                earlier = FromInputFile.table_metadata(table.iceberg.io.new_input(entry.metadata_file))
+        except CorruptData:
+            continue
+        if earlier.table_uuid == table.iceberg.metadata.table_uuid:
+            found |= {_place(each) for each in _named(table, earlier, missing=True)}
+    return found
 
 
 def sweep(table: LakeTable, found: Sequence[Stray], advance: Callable[[int], None]) -> None:
@@ -238,18 +271,22 @@ def _place(url: str) -> tuple[str, str]:
     return host, path
 
 
-def _named(table: LakeTable) -> set[str]:
-    """Everything that any snapshot, or the table itself, needs."""
-    metadata = table.iceberg.metadata
+def _named(table: LakeTable, metadata: TableMetadata, *, missing: bool = False) -> set[str]:
+    """Return every file that a snapshot of this metadata, or the table itself, needs.
+
+    ``missing``: skip manifests that were deleted. Without it they raise CorruptData.
+    """
     named = {table.iceberg.metadata_location, *(each.metadata_file for each in metadata.metadata_log)}
     named |= {each.statistics_path for each in metadata.statistics}
     manifests = {}
-    with foreign(table=table.name):
-        for snapshot in table.iceberg.snapshots():
-            named.add(snapshot.manifest_list)
+    gone: tuple[type[CorruptData], ...] = (CorruptData,) if missing else ()
+    for snapshot in metadata.snapshots:
+        named.add(snapshot.manifest_list)
+        with suppress(*gone), foreign(table=table.name):
             manifests.update({each.manifest_path: each for each in snapshot.manifests(table.iceberg.io)})
-        for path, manifest in manifests.items():
-            named.add(path)
+    for path, manifest in manifests.items():
+        named.add(path)
+        with suppress(*gone), foreign(table=table.name):
             entries = manifest.fetch_manifest_entry(table.iceberg.io, discard_deleted=True)
             named |= {entry.data_file.file_path for entry in entries}
     return named

@@ -187,3 +187,18 @@ def test_asked_to_stop_it_begins_nothing(world: TableWorld) -> None:
     keeper = keeper_of(world, ManualClock())
     keeper.work(stopping)
     assert not world.data_files()
+
+
+def test_a_stopped_table_that_is_dropped_is_no_longer_reported(world: TableWorld) -> None:
+    with world.catalog() as catalog:
+        other = TableFacts(
+            "t", TopicId.of(b"another-topic-id"), Isolation.READ_COMMITTED, (Columns(EVERY_COLUMN),), False
+        )
+        catalog.create(OTHER, other)
+        keeper = keeper_of(world, ManualClock())
+        keeper.turn(RUNS)
+        assert keeper.stopped()
+        catalog.drop(OTHER)
+    keeper.turn(RUNS)
+    assert not keeper.stopped()
+    assert OTHER not in keeper.tables

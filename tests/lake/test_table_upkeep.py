@@ -8,9 +8,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.table.update import SetLocationUpdate
 
 from tests.fetch.two_tiers import Golden
-from tests.lake.tables import TableWorld
+from tests.lake.tables import NAME, TableWorld
 from tests.lake.test_table_history import delete_below
 from tierstate.lake.table_files import Attempt
 from tierstate.lake.table_follow import Step
@@ -193,3 +194,36 @@ def test_what_is_young_is_never_swept(golden_log: Make, tmp_path: Path) -> None:
     world = TableWorld(golden_log("transactions"), tmp_path)
     run_until(world.round(), 3)
     assert not strays(world.table(), TimestampMs(SystemClock().now_ms() - 86_400_000))
+
+
+@pytest.mark.essential
+@pytest.mark.parametrize("how", ["renamed", "dropped", "another catalog"])
+def test_the_files_of_a_table_that_had_the_same_name_are_never_swept(world: TableWorld, how: str) -> None:
+    before, facts = world.data_files(), world.table().facts
+    if how == "another catalog":
+        world.properties = {**world.properties, "uri": f"sqlite:///{world.folder}/another.db"}
+    with world.catalog() as catalog:
+        if how == "dropped":
+            catalog.drop(NAME)
+        elif how == "renamed":
+            catalog._catalog.rename_table(("kafka", "t"), ("kafka", "old"))
+        catalog.create(NAME, facts)
+    world.follow()
+    sweep(world.table(), strays(world.table(), LATER), lambda _: None)
+    assert before <= world.data_files()
+
+
+def test_a_table_of_an_earlier_version_loses_only_what_it_once_named(world: TableWorld) -> None:
+    small, table = world.named_files(), world.table()
+    shared = SetLocationUpdate(location=table.iceberg.location().rpartition("/")[0])
+    table.iceberg.catalog.commit_table(table.iceberg, (), (shared,))
+    table.refresh()
+    neighbour = Path(table.url("date=2026-01-01/AAAAAAAAAAAAAAAAAAAAAA-0.parquet").removeprefix("file://"))
+    neighbour.parent.mkdir(parents=True)
+    neighbour.write_bytes(b"rows of another table")
+    compact(world.table(), fresh, execute=True)
+    table = world.table()
+    expire(table, old_snapshots(table, 1, LATER))
+    found = {each.url.removeprefix("file://") for each in strays(table, LATER)}
+    assert small <= found
+    assert str(neighbour) not in found

@@ -57,7 +57,8 @@ def require_its_log(house: House, topic: str, name: str) -> None:
 
 
 def files(house: House, name: str) -> list[Path]:
-    return list((house.folder / "tables" / "warehouse" / name.replace(".", "/")).rglob("*.parquet"))
+    namespace, _, table = name.partition(".")
+    return list((house.folder / "tables" / "warehouse" / namespace).glob(f"{table}-*/**/*.parquet"))
 
 
 def test_processes_make_the_table_that_one_process_makes(house: House, table: tuple[str, str]) -> None:
