@@ -25,7 +25,7 @@ def feed_clock_gauge(metrics: Metrics, time: BrokersTime) -> None:
     def read() -> Iterator[Sample]:
         clocks = time.clocks()
         for other in clocks.others:
-            yield (other.clock,), (clocks.machine.now - other.now) / 1000
+            yield (other.clock,), abs(clocks.machine.now - other.now) / 1000
 
     metrics.gauge("tierstate_clock_difference_seconds", read)
 

@@ -181,7 +181,7 @@ GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     ),
     "tierstate_object_store_away": ("1 while the object store did not answer when it was last asked.", ()),
     "tierstate_clock_difference_seconds": (
-        "How far this machine's clock is ahead of another one (negative: behind): a broker's, or the object store's.",
+        "By how much this machine's clock and another one differ: a broker's, or the object store's.",
         ("clock",),
     ),
     "tierstate_view_age_seconds": ("Since the view was last known to be at the end of the topic.", ("tier_partition",)),
