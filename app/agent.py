@@ -16,7 +16,7 @@ from ..follower.open import open_view
 from ..leader.attention import Attention
 from ..leader.custody import led_by
 from ..leader.facts_kept import FactsKept
-from ..leader.gauges import feed_gauges
+from ..leader.gauges import feed_clock_gauge, feed_gauges
 from ..leader.open import Beside, LeaderRole, Parts, open_leader
 from ..leader.other_replicas import epochs_of
 from ..log.local_log import LogDirs
@@ -110,6 +110,7 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
         watches.rights.returned = partial(leader.agent.returned, AccessDenied)
         chores = upkeep.chore_loop(leader.seat, follower, wanted)
         feed_gauges(metrics, leader.board, follower, clock)
+        feed_clock_gauge(metrics, leader.seat.time)
         watches.feed(metrics, leader, chores.names)
 
         def work(stop: threading.Event) -> None:

@@ -10,13 +10,14 @@ from ..broker.client_config import in_their_name
 from ..broker.raw import RawClient
 from ..broker.tier_topic_setup import look_at_tier_topic
 from ..follower.archives import Archives
+from ..leader.brokers_time import BrokersTime
 from ..leader.discovery import led_unseen
 from ..log.local_log import LogDirs
 from ..log.partition import folder_name
 from ..runtime.id_source import RandomIds
 from ..runtime.settings import HIGHEST_PORT
 from ..state.errors import AccessDenied, InvalidRequest, InvalidSettings, TierstateError
-from ..state.ids import FactId, TopicId
+from ..state.ids import FactId, TopicId, TopicIdPartition
 from ..storage.probe import probe_conditional_put
 from ..storage.segment.keyring import KeyRing
 from .connection import Connection, tier_topic_spec
@@ -115,6 +116,20 @@ def checks(connection: Connection) -> Iterator[Check]:
             archives.check(number)
         return f"the topic goes on where its archive ends (history {identity.history})"
 
+    def clocks_agree() -> str:
+        try:
+            topic, store = connection.topic, connection.store
+            partition = TopicIdPartition(TopicId.of(RandomIds().uuid()), 0)
+            time = BrokersTime(connection.clock, topic, store)
+            time.ask(partition, FactId.of(RandomIds().uuid()))
+        except TierstateError:
+            return "not asked: broker, object store or topic is not fit"
+        clocks = time.clocks()
+        if clocks.apart is not None:
+            raise InvalidRequest(f"{clocks.apart}; docs/on-fire.md, The clock is wrong")
+        names = ", ".join(each.clock for each in clocks.others)
+        return clocks.noted or f"this machine agrees with {names}"
+
     def rights_are_enough() -> str:
         try:
             never = {settings.tier_state.topic: True, "__cluster_metadata": True}  # KRaft's own log has a folder too
@@ -160,6 +175,7 @@ def checks(connection: Connection) -> Iterator[Check]:
     yield "rights", rights_are_enough
     yield "tier-state topic", topic_is_safe
     yield "history", topic_and_archive_agree
+    yield "clocks", clocks_agree
     yield "proxy", proxy_has_a_port_for_each_broker
 
 

@@ -17,6 +17,7 @@ from ..fetch.plan import PlannedRange, planned
 from ..fetch.plan_lines import PlanHead
 from ..fetch.reader import LogReader
 from ..fetch.segment_grant import NAMES, DataKey, SegmentGrant
+from ..leader.brokers_time import BrokersTime
 from ..runtime.clock import Clock
 from ..runtime.id_source import IdSource, RandomIds
 from ..state.errors import AccessDenied, InvalidRequest, SegmentExpired, Unavailable
@@ -227,4 +228,5 @@ def plans_of(connection: Connection, reader: LogReader, view: TierView) -> Plans
         return end_leases(connection.topic, view, places, holder)
 
     leasing = Leasing(take, end, connection.settings.lease.max)
-    return Plans(reader, connection.store, connection.keys, leasing, connection.clock, ids)
+    time = BrokersTime(connection.clock, connection.topic, connection.store)
+    return Plans(reader, connection.store, connection.keys, leasing, time, ids)

@@ -21,13 +21,14 @@ from ..follower.rocksdb_view import RocksView, ViewIdentity
 from ..follower.shelf import Shelf
 from ..follower.until_stopped import UntilStopped
 from ..leader.act import Act
+from ..leader.brokers_time import BrokersTime
 from ..leader.chores import Chore, ChoreLoop
 from ..leader.custody import ClusterEvidence, Custodian, led_by
 from ..leader.custody_acts import CustodyTools
 from ..leader.facts_kept import FactsKept
 from ..leader.term import Seat
 from ..rules.custody import CustodyPolicy
-from ..runtime.listener import CheckpointUsed, ChoreFailed, Listener
+from ..runtime.listener import CheckpointUsed, ChoreFailed, ClocksDiffer, Listener
 from ..schemas.codec import decode_fact
 from ..state.errors import TierstateError, Unavailable
 from ..state.offsets import Position, TimestampMs
@@ -72,6 +73,7 @@ class Upkeep:
         self._store, self._listener, self.identity = store, listener, identity_or_first(connection)
         self._every_s = min(ARCHIVE_EVERY_S, self._settings.archive.partial_after)
         self.archives = Archives(self._topic, store, self.identity, self._clock, self._every_s)
+        self._time = BrokersTime(self._clock, self._topic, store)
         self._scratch = self._settings.state_dir / "agent" / "scratch"
 
     def chore_loop(self, seat: Seat, follower: Follower, wanted: FactsKept) -> ChoreLoop:
@@ -92,7 +94,13 @@ class Upkeep:
         )
         custody = CustodyTools(seat, look, policy, self._store, self._listener, self.archives.archived_to)
 
+        noted = ""
+
         def look_around() -> None:
+            nonlocal noted
+            before, noted = noted, seat.time.clocks().noted or ""
+            if noted and not before:
+                self._listener(ClocksDiffer(noted))
             if wanted.refresh():
                 follower.reconsider()
 
@@ -116,7 +124,7 @@ class Upkeep:
     def _archive(self, number: int, stop: threading.Event) -> Act[None]:
         archives = self.archives
         archives.check(number)
-        now, known = self._clock.now_ms(), archives.known(number)
+        now, known = self._time.now_ms(), archives.known(number)
         partial_after_ms = round(self._settings.archive.partial_after * 1000)
         read = UntilStopped(self._topic, stop)
         spoken = archives.spoken(number)
@@ -136,7 +144,7 @@ class Upkeep:
             return (yield from checkpoint(read, self._shelf(number), clock, keep, fresh, refused))
 
     def _cut(self, number: int, stop: threading.Event) -> Act[object]:
-        older = TimestampMs(self._clock.now_ms() - round(self._settings.archive.keep * 1000))
+        older = TimestampMs(self._time.clocks().for_deletion - round(self._settings.archive.keep * 1000))
         with self._scratch_views() as fresh:
             return (yield from cut_archive(self._shelf(number), older, fresh))
 

@@ -15,6 +15,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from tierstate.broker.tier_reader import KafkaReader, TierBatch
+from tierstate.broker.tier_topic import AppendTime
 from tierstate.schemas.codec import encode_fact
 from tierstate.state.anchor import Anchor
 from tierstate.state.epochs import LeaderEpoch, Lineage
@@ -146,6 +147,10 @@ class RecordedTopic:
 
     def append(self, tier_partition: int, key: str, value: bytes | None) -> Position:
         raise AssertionError("a recorded topic does not grow")
+
+    @property
+    def append_times(self) -> Mapping[int, AppendTime]:
+        return {}
 
     def end(self, tier_partition: int) -> Position:
         return Position(self.counts.get(tier_partition, 0))

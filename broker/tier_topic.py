@@ -9,9 +9,10 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Producer, TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from ..runtime.clock import SystemClock
@@ -52,6 +53,17 @@ A_RECORD = 1
 """Bytes of a fetch that wants one record: a whole batch comes, and ours are small."""
 
 
+@dataclass(frozen=True, slots=True)
+class AppendTime:
+    """When a record was appended, by the broker's clock, and when this process sent it and had the answer, by its own
+    monotonic seconds.
+    """
+
+    at: TimestampMs
+    sent: float
+    answered: float
+
+
 class TierTopic(Protocol):
     """Thread-safe."""
 
@@ -71,6 +83,11 @@ class TierTopic(Protocol):
         Raises InvalidRequest when the client refused it before sending (nothing happened) and UnknownOutcome for
         everything else (it may land now, later or never).
         """
+        ...
+
+    @property
+    def append_times(self) -> Mapping[int, AppendTime]:
+        """By tier-state partition: this process's newest append that was answered."""
         ...
 
     def end(self, tier_partition: int) -> Position:
@@ -134,10 +151,12 @@ class KafkaTierTopic:
         self._append_timeout_s = append_timeout_s
         self._topic_id, self._mapped = topic_id, mapped_partitions
         self._admin: Any = AdminClient(admin_config(kafka))
-        self._raw = RawClient(kafka, SystemClock())
-        self._leadership = Leadership(self._raw, SystemClock())
+        self._clock = SystemClock()
+        self._raw = RawClient(kafka, self._clock)
+        self._leadership = Leadership(self._raw, self._clock)
         self._producer: Any = None
         self._lock = threading.Lock()
+        self._append_times: dict[int, AppendTime] = {}
 
     @property
     def topic_id(self) -> str:
@@ -152,10 +171,11 @@ class KafkaTierTopic:
         outcome: dict[str, Any] = {}
 
         def delivered(error: Any, message: Any) -> None:
-            outcome.update(error=error, position=message.offset() if message is not None else None)
+            position = message.offset() if message is not None else None
+            outcome.update(error=error, position=position, time=message.timestamp() if position is not None else None)
             done.set()
 
-        name = key_bytes(key)
+        name, sent = key_bytes(key), self._clock.monotonic()
         producer = self._live_producer()
         try:
             producer.produce(self._name, value=value, key=name, partition=tier_partition, on_delivery=delivered)
@@ -180,7 +200,15 @@ class KafkaTierTopic:
             raise UnknownOutcome("append may or may not have landed", key=key, reason=failure.str())
         if position is None or position < 0:
             raise UnknownOutcome("append landed at an unknown position", key=key)
+        kind, at = outcome["time"]
+        if kind == TIMESTAMP_LOG_APPEND_TIME:
+            append_time = AppendTime(TimestampMs(at), sent, self._clock.monotonic())
+            self._append_times = {**self._append_times, tier_partition: append_time}
         return Position(position)
+
+    @property
+    def append_times(self) -> Mapping[int, AppendTime]:
+        return self._append_times
 
     def _denied(self, error: Any, key: str) -> AccessDenied | None:
         """Who may write to no topic at all is refused earlier, by the cluster."""

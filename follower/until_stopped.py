@@ -6,7 +6,7 @@ import threading
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from ..broker.tier_topic import TierBatch, TierReader, TierTopic
+from ..broker.tier_topic import AppendTime, TierBatch, TierReader, TierTopic
 from ..runtime.watchdog import alive
 from ..state.anchor import Anchor
 from ..state.errors import Unavailable
@@ -30,6 +30,10 @@ class UntilStopped:
 
     def append(self, tier_partition: int, key: str, value: bytes | None) -> Position:
         return self.topic.append(tier_partition, key, value)
+
+    @property
+    def append_times(self) -> Mapping[int, AppendTime]:
+        return self.topic.append_times
 
     def end(self, tier_partition: int) -> Position:
         return self.topic.end(tier_partition)

@@ -7,7 +7,7 @@ Two custodians of one partition are harmless: the higher terminal term fences th
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..rules.custody import (
     CondemnSegment,
@@ -67,10 +67,16 @@ class CustodyTools:
         alive()  # with a broker away, a look at each of thousands of partitions takes its time
         evidence = self.look(self.seat.view.partition(partition))
         archived_to = self.archived_to(self.seat.view.tier_partition(partition))
-        return next_custody(self.view(partition), evidence, self.policy, self.seat.clock.now_ms(), archived_to)
+        clocks = self.seat.time.clocks()
+        if clocks.apart is not None and evidence.drift is None and not evidence.exists:
+            evidence = replace(evidence, drift=clocks.apart.said)
+        return next_custody(self.view(partition), evidence, self.policy, clocks.for_deletion, archived_to)
 
     def must(self, partition: TopicIdPartition, *steps: type[CustodyStep]) -> CustodyStep:
         """The next step, which is one of these kinds. Raises Fenced."""
+        seat = self.seat
+        if EndPartition in steps and seat.time.clocks().alone:
+            seat.time.ask(partition, FactId.of(seat.ids.uuid()))  # no term begins by the machine's clock alone
         step = self.next(partition)
         if not isinstance(step, steps):
             raise Fenced("the partition is not to be dealt with so any more", partition=partition, now=step)
@@ -84,7 +90,7 @@ def declare_missing(custody: CustodyTools, partition: TopicIdPartition) -> Act[N
     assert isinstance(step, DeclareMissing)
     seat = custody.seat
     new = FactId.of(seat.ids.uuid())
-    fact = PartitionMissing(partition, new, step.cluster_id, seat.broker_id, seat.clock.now_ms())
+    fact = PartitionMissing(partition, new, step.cluster_id, seat.broker_id, seat.time.clocks().latest)
     say(seat.topic, seat.view, partition, fact)
 
 
@@ -108,6 +114,9 @@ def end_partition(custody: CustodyTools, partition: TopicIdPartition) -> Act[Rei
     reign = _terminal_term(custody, partition)
     yield "append partition-deleted"
     step = custody.next(partition)
+    apart = custody.seat.time.clocks().apart
+    if apart is not None:  # no reason to take the term back: the topic is gone, and the next custodian goes on
+        raise Fenced(apart.said, partition=partition)
     if not isinstance(step, (EndPartition, *ENDED)):
         yield "append tombstone"
         view = reign.view(0)
@@ -136,7 +145,7 @@ def _terminal_term(custody: CustodyTools, partition: TopicIdPartition) -> Reign:
         management_address=seat.management_address,
         lineage=view.lineage,
         local_start=Offset(view.log_start or 0),
-        elected_at=seat.clock.now_ms(),
+        elected_at=seat.time.now_ms(),
     )
     position = append_leader(seat, elected)
     return Reign(seat, partition, view.topic or "", Term(TERMINAL_EPOCH, position, elected.id))

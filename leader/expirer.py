@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..rules.decide import paused
-from ..rules.expire import kept_because, may_go
+from ..rules.expire import AdvanceLogStart, is_ordered, kept_because, may_go
 from ..rules.orders import CutLocal, next_cut, reasons_standing
 from ..rules.reasons import Why
 from ..rules.sweep import only_copy, was_abandoned
@@ -50,11 +50,13 @@ def last_look(reign: Reign, doubts: Callable[[PartitionView], Why | None] | None
 def advance_log_start(reign: Reign, log_start: Offset, reason: str, listener: Listener) -> Act[None]:
     """From here on no reader gets anything below ``log_start``. Raises Fenced when that is no longer to be said."""
     yield "append log-start"
-    ordered = reason.startswith(DeleteReason.OPERATOR_ORDER)
+    ordered = is_ordered(AdvanceLogStart(log_start, reason))
     view = last_look(reign, doubt_of_orders if ordered else None)
     if ordered and reason not in reasons_standing(view):
         raise Fenced("the order was taken back", topic=reign.name, partition=reign.partition, reason=reason)
     reign.confirm_leadership()
+    if not ordered:
+        reign.time_of_deletion()
     high_watermark = reign.bounds().high_watermark
     if log_start > high_watermark:
         raise Fenced(
@@ -86,7 +88,7 @@ def start_delete(reign: Reign, segment: SegmentMeaning, reason: DeleteReason, li
             segment_id=segment.segment_id,
         )
     require_own(subject)
-    reign.append(SegmentDeleteStarted(subject, reign.term, reign.counter(), reason, reign.now()))
+    reign.append(SegmentDeleteStarted(subject, reign.term, reign.counter(), reason, reign.time_of_deletion()))
     listener(SegmentDeleteBegan(reign.partition, reign.name, segment.segment_id, subject.offsets, reason.value))
 
 
@@ -125,7 +127,11 @@ def remove_objects(
         quarantine.keep_segment(store, segment.subject)  # may take long: all is judged after it
     view = last_look(reign)
     standing = view.segments.get(segment.segment_id)
-    kept = "the segment is erased" if standing is None else kept_because(view, standing, reign.now(), grace_ms)
+    kept = (
+        "the segment is erased"
+        if standing is None
+        else kept_because(view, standing, reign.time_of_deletion(), grace_ms)
+    )
     if standing is None or standing.subject is None or kept is not None:
         raise Fenced(
             "the objects stay", topic=reign.name, partition=reign.partition, segment_id=segment.segment_id, because=kept

@@ -15,7 +15,19 @@ from ..state.offsets import Offset, OffsetRange
 from ..state.partition_view import PartitionView
 from ..state.segment import SegmentState
 from ..state.view import TierView
+from .brokers_time import BrokersTime
 from .status import PartitionStatus, StatusBoard
+
+
+def feed_clock_gauge(metrics: Metrics, time: BrokersTime) -> None:
+    """How far the machine's clock is from every other one that is known."""
+
+    def read() -> Iterator[Sample]:
+        clocks = time.clocks()
+        for other in clocks.others:
+            yield (other.clock,), abs(clocks.machine.now - other.now) / 1000
+
+    metrics.gauge("tierstate_clock_difference_seconds", read)
 
 
 def feed_gauges(metrics: Metrics, board: StatusBoard, view: TierView, clock: Clock) -> None:

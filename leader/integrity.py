@@ -69,7 +69,7 @@ class IntegrityHolds:
         seconds = seat.view.second_values(partition)
         if not seconds:
             return 0
-        for hold in holds_to_report(seat.view.partition(partition), seconds, seat.broker_id, seat.clock.now_ms()):
+        for hold in holds_to_report(seat.view.partition(partition), seconds, seat.broker_id, seat.time.now_ms()):
             reported += yield from report_hold(seat, hold, self._listener, topic)
         for second in seconds:
             seat.view.forget_second_value(partition, second.key)

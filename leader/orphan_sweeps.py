@@ -78,7 +78,7 @@ class OrphanSweeps:
     def look(self, before: PartitionView) -> SweepFindings:
         """Now. Raises what `sweeper.look` raises, and ViewBehind."""
         clock = self._seat.clock
-        found = look(self._tools, self._name, before, self._fresh_view, clock.now_ms())
+        found = look(self._tools, self._name, before, self._fresh_view, self._seat.time.clocks().for_deletion)
         now, condemned = clock.monotonic(), found.condemned
         self._first_seen = {name: self._first_seen.get(name, now) for name in condemned}
         waiting = {name: self._tools.grace_s - (now - seen) for name, seen in self._first_seen.items()}

@@ -150,7 +150,7 @@ class PartitionWorker:
         if (yield from self._watch.steps(self.partition, self.name)):
             return True
         self._look_for_orphans(view)
-        now = self._seat.clock.now_ms()
+        now = self._seat.time.now_ms()
         memory = self._memory(view, seen)
         decision = decide(view, seen, self._policy, now, memory, refused_now or self.barred)
         if self._reign is not None:  # else once a term has begun: what keeps it from it is tried less and less often
@@ -160,7 +160,7 @@ class PartitionWorker:
                 self._by_kind[idle].clear()
         self._show(view, seen, decision)
         kind = self._turn(decision)
-        due = self._due(view, seen, tiered=refused_now is None and self.barred is None)
+        due = self._due(view, seen, tiered=refused_now is None and self.barred is None) or self._asks_time(memory)
         if due is not None:
             self._end_term(due)
         if kind is None and due is None:
@@ -196,6 +196,7 @@ class PartitionWorker:
             self._too_old,
             self._gone.look(seen.segments, seen.bounds, seen.epochs.last_epoch),
             self._orphans.missing if self._orphans else (),
+            self._seat.time.clocks(),
         )
 
     def _look_for_orphans(self, view: PartitionView) -> None:
@@ -253,6 +254,11 @@ class PartitionWorker:
         seat = self._seat
         return term_due(view, seen.bounds, seen.epochs, seat.broker_id, seat.management_address)
 
+    def _asks_time(self, memory: Memory) -> str | None:
+        """Why a term is to begin for the sake of its first append, which shows the time of the broker that has it."""
+        doubt, number = memory.clock_doubt, self._seat.view.tier_partition(self.partition)
+        return doubt.said if doubt is not None and self._seat.time.may_ask_again(number) else None
+
     def rest(self) -> None:
         """This broker does not lead: nothing is done, and a term that was is over."""
         self._end_term("this broker no longer leads")
@@ -299,7 +305,7 @@ class PartitionWorker:
 
     def _show(self, view: PartitionView, seen: Observed, decision: Decision) -> None:
         failing = {kind for kind, each in self._by_kind.items() if each.count}
-        before, now = self._status, self._seat.clock.now_ms()
+        before, now = self._status, self._seat.time.now_ms()
         status = reported(before, view, seen, decision, failing, now)
         if isinstance(decision.trim, NoTrim) and status.not_trimmed_reason != before.not_trimmed_reason:
             self._listener(TrimRefused(self.partition, self.name, decision.trim.why.said))

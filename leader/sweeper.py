@@ -172,6 +172,7 @@ def sweep_orphans(reign: Reign, tools: SweepTools, ripe: dict[str, UnneededObjec
 
     def trusted() -> PartitionView:
         view = last_look(reign)
+        reign.time_of_deletion()
         reign.confirm_leadership()
         return view
 

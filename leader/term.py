@@ -34,6 +34,7 @@ from ..state.view import TierView
 from ..storage.object_store import ObjectStore
 from ..storage.segment.known import check_known
 from .act import Act
+from .brokers_time import BrokersTime
 
 APPLY_TIMEOUT_S = 30.0
 FRESH_S = 60.0
@@ -67,6 +68,11 @@ class Seat:
     keys: ObjectKeys
     other_replicas: OtherReplicas = nobody_else
 
+    @property
+    def time(self) -> BrokersTime:
+        """The clock of what is deleted and of what facts say; ``clock`` measures what passes within this process."""
+        return BrokersTime(self.clock, self.topic, self.store)
+
 
 class Reign:
     """One term over one partition, from its `LeaderElected` in the view until it ends. One thread at a time."""
@@ -84,7 +90,18 @@ class Reign:
         return self._counter
 
     def now(self) -> TimestampMs:
-        return self.seat.clock.now_ms()
+        """The time that facts of this term carry: the latest that any clock shows."""
+        return self.seat.time.clocks().latest
+
+    def time_of_deletion(self) -> TimestampMs:
+        """The time that ages are compared with, right before something is deleted because of its age.
+
+        Raises Fenced while the clocks are in doubt: the next term's first append asks again.
+        """
+        clocks = self.seat.time.clocks()
+        if clocks.doubt is not None:
+            raise Fenced(clocks.doubt.said, topic=self.name, partition=self.partition)
+        return clocks.for_deletion
 
     def bounds(self) -> LocalBounds:
         """As this broker, still leading in this term's epoch, knows them. Raises Fenced, BrokerUnavailable."""
@@ -250,7 +267,7 @@ def begin_term(seat: Seat, partition: TopicIdPartition, name: str) -> Act[Reign]
         management_address=seat.management_address,
         lineage=composed(seat, partition, name, view, local.lineage),
         local_start=seat.broker.bounds(name, partition.partition, broker=seat.broker_id).local_start,
-        elected_at=seat.clock.now_ms(),
+        elected_at=seat.time.now_ms(),
     )
     yield "append leader-elected"
     position = append_leader(seat, elected)

@@ -17,6 +17,7 @@ from ..state.segment import Term
 from ..state.termless_facts import OrderKind
 from ..state.topics import TopicConfig
 from .candidates import CopyCandidate, NothingToCopy, next_candidate
+from .clocks import NO_DELETION, Clocks
 from .erase import Erase, NothingToErase, next_erasure
 from .expire import (
     KEEPS_ALL,
@@ -24,6 +25,7 @@ from .expire import (
     NoExpiry,
     RemoveObjects,
     StartDelete,
+    is_ordered,
     next_delete,
     next_log_start,
     next_removal,
@@ -71,6 +73,17 @@ class Memory:
     gone: Aged | None = None
     missing: Collection[MissingObject] = ()
     """Objects of readable segments, at the last look."""
+    clocks: Clocks | None = None
+    """What ages are judged by; None: the clock that the caller passes is trusted."""
+
+    @property
+    def clock_doubt(self) -> Why | None:
+        """Why nothing is deleted because of its age. Before the first term nothing but the machine's clock is known:
+        that decides whether a term begins, and the append that begins the term tells the brokers' time.
+        """
+        if self.clocks is None:
+            return None
+        return self.clocks.apart if self.term is None else self.clocks.doubt
 
 
 class ActKind(StrEnum):
@@ -173,15 +186,19 @@ def decide(
     if seen.drift is not None:
         unsafe = Why(Reason.TIER_STATE_UNSAFE, f"the tier-state topic is not safe any more: {seen.drift}")
     copy = NothingToCopy(stopped) if stopped is not None else _copy(view, seen, policy, now, memory)
-    trim = _trim(view, seen, policy, now, memory, stopped or unsafe or why_missing(still_missing(view, memory.missing)))
+    doubt = memory.clock_doubt
+    if memory.clocks is not None:
+        now = memory.clocks.for_deletion if doubt is None else NO_DELETION
+    kept_local = stopped or unsafe or doubt or why_missing(still_missing(view, memory.missing))
+    trim = _trim(view, seen, policy, now, memory, kept_local)
     kept = unsafe or paused(view)
     if kept is not None:
         return Decision(copy, trim, NoExpiry(kept), NoSweep(kept.said), NothingToErase(kept.said))
     return Decision(
         copy,
         trim,
-        _refused_too(refusal(seen.config), _expire(view, seen, policy, now, memory)),
-        _sweep(view, seen, policy, memory),
+        _refused_too(refusal(seen.config), _timely(doubt, _expire(view, seen, policy, now, memory))),
+        _sweep(view, seen, policy, memory) if doubt is None else NoSweep(doubt.said),
         _erase(view, seen, now, memory),
     )
 
@@ -235,6 +252,13 @@ def _expire(view: PartitionView, seen: Observed, policy: Policy, now: TimestampM
         return found or removal
     waits = removal.why.kind is not Reason.RETENTION_KEEPS and moved.why.kind not in ORDERED
     return removal if waits else moved
+
+
+def _timely(doubt: Why | None, expiry: Expiry) -> Expiry:
+    """While the time is in doubt, only what a person ordered, and what does not count from a time, is done."""
+    if doubt is None or isinstance(expiry, CutLocal) or (isinstance(expiry, AdvanceLogStart) and is_ordered(expiry)):
+        return expiry
+    return NoExpiry(doubt)
 
 
 def _refused_too(refused: Why | None, found: Expiry) -> Expiry:

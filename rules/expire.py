@@ -50,6 +50,11 @@ class AdvanceLogStart:
     reason: str
 
 
+def is_ordered(advance: AdvanceLogStart) -> bool:
+    """Whether a person ordered it, whatever the age of the records is."""
+    return advance.reason.startswith(DeleteReason.OPERATOR_ORDER)
+
+
 @dataclass(frozen=True, slots=True)
 class StartDelete:
     """``segment`` is to be condemned: no longer readable, its objects go after the grace."""

@@ -57,6 +57,7 @@ class Reason(StrEnum):
     LINEAGE_UNKNOWN = "lineage-unknown"
     LINEAGE_TOO_LONG = "lineage-too-long"
     NO_LOG_START = "no-log-start"
+    CLOCKS_DISAGREE = "clocks-disagree"
     TIER_STATE_UNSAFE = "tier-state-unsafe"
     TIER_STATE_LOST = "tier-state-lost"
 
@@ -266,6 +267,12 @@ MEANINGS: Mapping[Reason, Meaning] = {
     ),
     Reason.NO_LOG_START: Meaning(
         "trim, expire", "The first term of the partition has not said where its log begins.", "Wait."
+    ),
+    Reason.CLOCKS_DISAGREE: Meaning(
+        "trim, expire, sweep",
+        "The clocks of this machine, of a broker or of the object store differ by more than a minute. Nothing is "
+        "deleted because of its age; copying goes on.",
+        "Set the clock that the reason names: [the clock is wrong](on-fire.md#the-clock-is-wrong).",
     ),
     Reason.TIER_STATE_UNSAFE: Meaning(
         "trim, expire",

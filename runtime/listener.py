@@ -135,6 +135,13 @@ class ActFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class ClocksDiffer:
+    """The clocks of this machine, of brokers or of the store differ by more than a few seconds; said once each time."""
+
+    said: str
+
+
+@dataclass(frozen=True, slots=True)
 class CustodyStepTaken:
     """The custodian did something about a partition whose topic is gone, or was thought to be."""
 
@@ -341,6 +348,7 @@ Event = (
     | PartitionRefused
     | ViewRebuilt
     | CheckpointUsed
+    | ClocksDiffer
     | FactsApplied
     | SecondValueSeen
     | StoreThrottled

@@ -20,6 +20,7 @@ from .listener import (
     CheckpointUsed,
     ChoreFailed,
     ChunkCacheOff,
+    ClocksDiffer,
     ConditionalPutIgnored,
     CopyFailed,
     CustodyStepTaken,
@@ -179,6 +180,10 @@ GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
         ("loop",),
     ),
     "tierstate_object_store_away": ("1 while the object store did not answer when it was last asked.", ()),
+    "tierstate_clock_difference_seconds": (
+        "By how much this machine's clock and another one differ: a broker's, or the object store's.",
+        ("clock",),
+    ),
     "tierstate_view_age_seconds": ("Since the view was last known to be at the end of the topic.", ("tier_partition",)),
     "tierstate_history_broken": (
         "1: the tier-state topic has parted from its archive (an older backup was put back), and nothing is deleted.",
@@ -262,6 +267,7 @@ class Metrics:
                 self._add("tierstate_chunk_cache_off_total", 1)
             case (
                 CheckpointUsed()
+                | ClocksDiffer()
                 | FactsApplied()
                 | FactsErased()
                 | HoldReported()

@@ -41,6 +41,7 @@ from .object_store import DEFAULT_PART_BYTES, MIB, Data, RangeNotSatisfiable, be
 from .options import StoreOptions
 from .parts import Part, PartShares, UploadShare, drained, parts_of
 from .patience import NotRepeatable, Patience, never
+from .store_date import DateHeard, StoreDate
 
 UPLOAD_ID = "tierstate-upload"
 """Name of the metadata entry that says which upload made an object."""
@@ -78,6 +79,8 @@ class GcsStore:
         self._timeout = (self._options.connect_timeout, self._options.read_timeout)
         self._once: dict[str, Any] = {"timeout": self._timeout, "retry": None}
         self._session: Any = authorized_session(self._options, self.description)
+        self._dates = DateHeard(clock or SystemClock())
+        self._session.hooks["response"].append(lambda answer, **_: self._dates.hear(answer.headers.get("Date")))
         try:
             self._client: Any = gcs_client(self._options, self._session)
             self._bucket: Any = self._client.bucket(bucket)
@@ -87,6 +90,10 @@ class GcsStore:
     @property
     def description(self) -> str:
         return f"gs://{self._name}/{self._prefix}".rstrip("/")
+
+    @property
+    def date(self) -> StoreDate | None:
+        return self._dates.newest
 
     def put_if_absent(self, key: str, data: Data) -> None:
         body = bytes(data)

@@ -32,6 +32,7 @@ from .s3_errors import answered
 from .s3_options import part_size, write_arguments
 from .s3_requests import MARKER, S3Requests
 from .s3_upload import MultipartUpload, abort, crc32_of, unfinished
+from .store_date import StoreDate
 
 if TYPE_CHECKING:
     from botocore.response import StreamingBody
@@ -64,6 +65,10 @@ class S3Store:
     @property
     def description(self) -> str:
         return f"s3://{self._bucket}/{self._prefix}".rstrip("/")
+
+    @property
+    def date(self) -> StoreDate | None:
+        return self._requests.dates.newest
 
     def put_if_absent(self, key: str, data: Data) -> None:
         full, marker, checksum = self._full(key), self._requests.new_marker(), crc32_of(data)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 from urllib3.exceptions import HTTPError
@@ -20,6 +20,7 @@ from .parts import PartShares
 from .patience import Patience, never
 from .s3_errors import translated
 from .s3_options import s3_client
+from .store_date import DateHeard
 
 if TYPE_CHECKING:
     from botocore.response import StreamingBody
@@ -47,6 +48,11 @@ class S3Requests:
             self.client: S3Client = s3_client(options)
         except (BotoCoreError, ValueError) as error:
             raise InvalidRequest("the S3 client cannot be built", store=store, reason=error) from error
+        self.dates = DateHeard(clock)
+        self.client.meta.events.register("after-call.s3", self._hear_date)
+
+    def _hear_date(self, parsed: Mapping[str, Any], **_: object) -> None:
+        self.dates.hear(parsed.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date"))
 
     def write(self, key: str, request: Callable[[], A], given_up: Callable[[], bool] = never, size: int = 0) -> A:
         """The answer. ``key`` for errors; ``request`` may be sent again, its body of ``size`` bytes too.

@@ -38,7 +38,7 @@ class Guard:
 
     rule: str
     place: str
-    broken: Callable[..., Any]
+    broken: Any
     seed: int | None
     more: tuple[tuple[str, Callable[..., Any]], ...] = ()
 
@@ -387,6 +387,13 @@ GUARDS: dict[str, Guard] = {
         _nothing,
         None,
         (("follower.archive:parted", _nothing), ("follower.archives:parted", _nothing)),
+    ),
+    "clocks that agree": Guard(
+        "the machine's clock decides no age alone, nor any clock while two differ by more than a minute",
+        "rules.clocks:Clocks.for_deletion",
+        property(lambda clocks: clocks.machine.now),
+        71,
+        (("rules.clocks:differ", _nothing),),
     ),
     "leases": Guard("objects only when no live lease covers them", "rules.expire:lease_on", _nothing, 34),
     "leases that go on": Guard(

@@ -50,7 +50,7 @@ class Process:
         self.follower = follow(world, broker, store)
         control = HistoryControl(world.cluster, world.groups.freeze)
         log = HistoryLog(world.cluster, world.cluster.brokers[broker])
-        number, clock = BrokerId(broker), world.clock
+        number, clock = BrokerId(broker), world.clocks.of_agent(broker)
         topic = ProcessTopic(world.topic, broker)
         ids = CountingIds(1 + broker + 3 * age)
         seat = Seat(number, f"b{broker}:1", topic, self.follower, control, log, clock, ids, world.store, ObjectKeys())

@@ -17,6 +17,7 @@ from confluent_kafka import OFFSET_BEGINNING
 
 from tierstate.broker import tier_reader
 from tierstate.broker.tier_reader import TierBatch, TierReader
+from tierstate.broker.tier_topic import AppendTime
 from tierstate.runtime.clock import ManualClock
 from tierstate.state.anchor import Anchor
 from tierstate.state.errors import BrokerUnavailable, InvalidRequest, PositionLost, UnknownOutcome
@@ -56,6 +57,8 @@ class HistoryTopic:
 
     def __init__(self, rnd: Random, clock: ManualClock) -> None:
         self.rnd, self.clock = rnd, clock
+        self.wrong_by_ms: Callable[[], int] = lambda: 0
+        """How far the clock of the broker that leads the topic is ahead."""
         self.log: list[Entry] = []
         self.times: list[int] = []
         self.this_term: list[tuple[str, bytes | None]] = []
@@ -168,6 +171,7 @@ class ProcessTopic:
     def __init__(self, topic: HistoryTopic, who: int, *, kind: bool = False) -> None:
         self._topic, self._who, self._kind = topic, who, kind
         self.topic_id_now = TOPIC_ID
+        self.append_times: dict[int, AppendTime] = {}
 
     @property
     def topic_id(self) -> str:
@@ -181,7 +185,12 @@ class ProcessTopic:
         topic, chance = self._topic, self._topic.rnd.random()
         topic.writing(self._who, key)
         if chance < 0.93 or self._kind:
-            return topic.land(key, value)
+            position = topic.land(key, value)
+            now = topic.clock.monotonic()
+            self.append_times[tier_partition] = AppendTime(
+                TimestampMs(topic.times[position] + topic.wrong_by_ms()), now, now
+            )
+            return position
         if chance < 0.94:
             raise InvalidRequest("refused before sending", key=key)
         if chance < 0.96:

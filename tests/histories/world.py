@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from random import Random
 
+from tests.histories.clocks import Clocks
 from tests.histories.cluster import NAME, Cluster, HistoryControl
 from tests.histories.forger import Forger
 from tests.histories.groups import Groups
@@ -79,7 +80,10 @@ class World:
         self.seed, self.rnd, self.seen = seed, Random(seed), Counter[str]()
         self.now = -1
         self.clock = HistoryClock()
+        self.keeper = 0
         self.topic = HistoryTopic(self.rnd, self.clock)
+        self.clocks = Clocks(seed, self.clock)
+        self.topic.wrong_by_ms = lambda: self.clocks.of_broker(self.keeper)
         retention = self.rnd.choice([6 * HOUR, 3 * DAY, 365 * DAY])
         self.cluster = Cluster(self.rnd, self.clock, TopicId.of((1).to_bytes(16, "big")), retention)
         self.store = LateStore(self.clock, self._store_fault, seed, self.seen)
@@ -100,7 +104,7 @@ class World:
         self.clock.asleep = lambda: self.topic.land_late() if self.rnd.random() < 0.2 else None
         self.processes = [Process(self, broker, 0, None) for broker in range(3)]
         self.followers: list[Follower] = [follow(self, 100 + at, kind=True) for at in range(2)]
-        self.orders = self.keeper = 0
+        self.orders = 0
         self.slow: list[OperatorOrder] = []
         """``keeper``: the broker that leads the tier-state partition."""
         self.forger = Forger(self)
@@ -137,6 +141,7 @@ class World:
             if step >= self.lost_at:
                 self.lose_topic()
             self.groups.step(step)
+            self.clocks.step(step)
             self.interruptions.step()
             self.store.step(step)
             if self.archived is not None and self._archiving.random() < 0.01:

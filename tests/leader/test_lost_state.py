@@ -30,7 +30,7 @@ def tiered(world: World) -> set[str]:
 
 def lost(world: World) -> None:
     """The topic is made anew, with ``tierstate init`` alone."""
-    world.topic = FaultyTopic()
+    world.topic = FaultyTopic(world.clock)
 
 
 def doing_nothing(world: World, process: Process) -> None:

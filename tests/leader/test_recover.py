@@ -86,7 +86,7 @@ def test_an_agent_goes_on_with_a_recovered_topic(world: World) -> None:
         process.copy_next(reign)
     copied = {segment.segment_id for segment in world.view().readable}
     found = plan(world)
-    world.topic = FaultyTopic()
+    world.topic = FaultyTopic(world.clock)
     Target(world, world.topic).recover([found])
     world.elect_here()
     world.process().work()
@@ -103,7 +103,7 @@ def test_no_advice_of_ours_deletes_what_a_recovery_just_restored(told: bool, wor
     start = world.local_start()
     assert start > 0
     found = plan(world, local_start=start if told else None)
-    world.topic = FaultyTopic()
+    world.topic = FaultyTopic(world.clock)
     recovered = Target(world, world.topic).recover([found])
     assert cut_elsewhere(recovered, world.name, Offset(start)) is None
     world.elect_here()
@@ -372,7 +372,7 @@ def test_the_archived_facts_after_a_recovery_continue_those_before_it(world: Wor
     reign.append(SegmentDeleteStarted(first, reign.term, reign.counter(), DeleteReason.LOG_START, reign.now()))
     before = history(world)
     lost = world.topic
-    world.topic = FaultyTopic()
+    world.topic = FaultyTopic(world.clock)
     Target(world, world.topic).recover([plan(world, before)])
     reign = world.process().begin()
     reign.append(SegmentDeleteStarted(second, reign.term, reign.counter(), DeleteReason.LOG_START, reign.now()))
@@ -390,7 +390,7 @@ def test_what_an_older_archive_deleted_stays_deleted_although_it_was_once_recove
     first = world.view().readable[0]
     reign.append(SegmentDeleteStarted(first, reign.term, reign.counter(), DeleteReason.LOG_START, reign.now()))
     before = history(world)
-    world.topic = FaultyTopic()
+    world.topic = FaultyTopic(world.clock)
     Target(world, world.topic).recover([plan(world)])
     both = continued(before, history(world))
     assert [each.segment.segment_id for each in plan(world, both).of(Verdict.DELETED)] == [first.segment_id]

@@ -78,7 +78,7 @@ def begin_blindly(world: World) -> None:
 def test_a_topic_in_which_an_agent_wrote_is_refused(world: World) -> None:
     world.process().copy_all()
     found = plan(world)
-    world.topic = FaultyTopic()
+    world.topic = FaultyTopic(world.clock)
     begin_blindly(world)
     for resume in (False, True):
         with pytest.raises(Fenced, match="already says something of this partition"):
@@ -89,7 +89,7 @@ def test_a_topic_in_which_an_agent_wrote_is_refused(world: World) -> None:
 def test_an_agent_that_begins_a_term_meanwhile_is_noticed(step: int, world: World) -> None:
     world.process().copy_all()
     found = plan(world)
-    world.topic = FaultyTopic()
+    world.topic = FaultyTopic(world.clock)
 
     def agent(act: Act[int]) -> None:
         for number, _ in enumerate(act):

@@ -32,7 +32,7 @@ from tierstate.log.local_log import LogDirs
 from tierstate.rules.candidates import CopyCandidate, next_candidate
 from tierstate.rules.decide import Policy
 from tierstate.rules.observed import NO_GROUPS, Observed
-from tierstate.runtime.clock import ManualClock
+from tierstate.runtime.clock import Clock, ManualClock
 from tierstate.runtime.id_source import CountingIds
 from tierstate.runtime.listener import Event
 from tierstate.schemas.codec import decode_fact
@@ -58,8 +58,8 @@ class FaultyTopic(MemoryTierTopic):
     ``on_end`` before an end is told.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, clock: Clock | None = None) -> None:
+        super().__init__(clock=clock)
         self.appends = 0
         self.on_append: Callable[[int, str], None] = lambda number, key: None
         self.after_append: Callable[[int, str], None] = lambda number, key: None
@@ -99,7 +99,7 @@ class World:
         self.broker.append(self.name, 0, self.end())
         for _ in range(self.checkpoint()[-1][0]):
             self.broker.elect(self.name, 0, 1)
-        self.topic = FaultyTopic()
+        self.topic = FaultyTopic(self.clock)
         self.faults: Callable[[str, str, int], None] = lambda operation, key, writes: None
         self.store = MemoryStore(self.clock, lambda *what: self.faults(*what))
         self.log = LogDirs([tmp / "logs"])

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 
 from tierstate.broker.tier_reader import UNKNOWN_EPOCH, TierBatch, TierReader, check_head, lost_heads
+from tierstate.broker.tier_topic import AppendTime
 from tierstate.runtime.clock import Clock, SystemClock
 from tierstate.state.anchor import Anchor
 from tierstate.state.errors import PositionLost, TierstateError
@@ -41,6 +42,7 @@ class MemoryTierTopic:
     ) -> None:
         self._topic_id, self._clock = topic_id, clock or SystemClock()
         self._logs = [_Log() for _ in range(partitions)]
+        self.append_times: dict[int, AppendTime] = {}
         self._grown = threading.Condition()
         self.compacted: set[tuple[int, int]] = set()
         """(tier-state partition, position) of records that compaction has taken."""
@@ -62,6 +64,8 @@ class MemoryTierTopic:
             log.entries.append(Entry(key, position, value))
             log.times.append(self._clock.now_ms())
             log.epochs.append(log.begun[-1][0])
+            now = self._clock.monotonic()
+            self.append_times[tier_partition] = AppendTime(log.times[-1], now, now)
             self._grown.notify_all()
             return position
 

@@ -1,0 +1,96 @@
+"""Whether the clocks that an agent can compare agree on the time. Pure.
+
+Time-based deletion cannot be taken back, so one clock alone never decides it. The witnesses are the machine's clock,
+the time of this process's newest appends (the brokers' clocks: `_tier-state` is LogAppendTime), and the ``Date`` of the
+store's answers. While two of them differ by more than a minute, nothing is deleted because of its age. Where two agree
+against one, the reason names that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..state.offsets import TimestampMs, moment
+from .reasons import Reason, Why
+
+APART_MS = 60_000
+"""Clocks that differ by more than this stop what depends on time."""
+NOTED_MS = 5_000
+"""Clocks that differ by more than this are logged and shown by `tierstate check`."""
+MACHINE, STORE = "this machine", "the object store"
+NO_DELETION = TimestampMs(-1)
+"""At this time no retention, grace period or lease is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """``clock`` names whose clock it is; ``now`` is the time that it shows."""
+
+    clock: str
+    now: TimestampMs
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """``machine`` is this machine's clock, ``others`` are all other witnesses."""
+
+    machine: Witness
+    others: tuple[Witness, ...]
+
+    @property
+    def alone(self) -> bool:
+        """Whether nothing but the machine's clock is known."""
+        return not self.others
+
+    @property
+    def latest(self) -> TimestampMs:
+        """The time to write into facts: what counts from it ends too late, never too early."""
+        return max(each.now for each in self._all)
+
+    @property
+    def for_deletion(self) -> TimestampMs:
+        """The time to compare ages with: the earliest, and `NO_DELETION` while the clocks are too far apart."""
+        return NO_DELETION if self.apart else TimestampMs(min(each.now for each in self._all))
+
+    @property
+    def apart(self) -> Why | None:
+        """Why nothing may be deleted because of its age; None while the clocks agree."""
+        said = differ(self._all, APART_MS)
+        return None if said is None else Why(Reason.CLOCKS_DISAGREE, f"{said}: nothing is deleted because of its age")
+
+    @property
+    def doubt(self) -> Why | None:
+        """`apart`, or that nothing confirms the machine's clock."""
+        if self.alone:
+            return Why(Reason.TIER_STATE_AWAY, "the brokers' time is unknown: no append of this process was answered")
+        return self.apart
+
+    @property
+    def noted(self) -> str | None:
+        """One sentence about clocks that differ by more than a few seconds; None if there are none."""
+        return differ(self._all, NOTED_MS)
+
+    @property
+    def _all(self) -> tuple[Witness, ...]:
+        return (self.machine, *self.others)
+
+
+def differ(witnesses: Sequence[Witness], by_ms: int) -> str | None:
+    """One sentence about clocks that are more than ``by_ms`` apart; None if there are none.
+
+    It names the wrong clock if all others agree with each other, and there are two of these.
+    """
+    first, last = min(witnesses, key=lambda each: each.now), max(witnesses, key=lambda each: each.now)
+    if last.now - first.now <= by_ms:
+        return None
+    for wrong, right in ((first, last), (last, first)):
+        others = [each for each in witnesses if each is not wrong]
+        if len(others) > 1 and max(abs(each.now - right.now) for each in others) <= by_ms:
+            seconds = abs(wrong.now - right.now) // 1000
+            way = "behind" if wrong.now < right.now else "ahead of"
+            names = ", ".join(each.clock for each in others)
+            return f"the clock of {wrong.clock} is wrong, {seconds:,} s {way} {names}"
+    seconds = (last.now - first.now) // 1000
+    said = ", ".join(f"{each.clock} shows {moment(each.now)}" for each in witnesses)
+    return f"the clocks differ by {seconds:,} s: {said}"

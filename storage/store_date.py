@@ -1,0 +1,46 @@
+"""The ``Date`` header of a store's answers: what time the store's own clock shows, at no cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from typing import Protocol, runtime_checkable
+
+from ..runtime.clock import Clock
+from ..state.offsets import TimestampMs
+
+
+@dataclass(frozen=True, slots=True)
+class StoreDate:
+    """The time in an answer, and the monotonic second at which it arrived."""
+
+    at: TimestampMs
+    seen: float
+
+
+@runtime_checkable
+class ShowsDate(Protocol):
+    """A store behind HTTP. A folder's times are the machine's own."""
+
+    @property
+    def date(self) -> StoreDate | None:
+        """The newest that was heard; None before the first answer."""
+        ...
+
+
+class DateHeard:
+    """Keeps the newest ``Date``. Thread-safe."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.newest: StoreDate | None = None
+
+    def hear(self, header: str | None) -> None:
+        """An answer without a date, or with one that nobody can read, changes nothing."""
+        try:
+            at = parsedate_to_datetime(header or "")
+        except ValueError:
+            return
+        aware = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+        self.newest = StoreDate(TimestampMs(int(aware.timestamp() * 1000)), self._clock.monotonic())
