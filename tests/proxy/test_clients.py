@@ -35,7 +35,7 @@ from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.state.offsets import Offset
 from tierstate.state.routing import Isolation, Tier
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(280)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(900)]
 PARTITIONS = 2
 FIRST_MS = 1_767_225_600_000
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

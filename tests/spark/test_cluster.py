@@ -155,7 +155,7 @@ def site(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Itera
     making, installing, *then = pack.splitlines()
     assert (making, installing) == (
         "python3 -m venv environment",
-        "environment/bin/pip install tierstate 'pandas<3'",
+        "environment/bin/pip install 'tierstate[columns]' 'pandas<3'",
     )
     make_environment(folder / "environment", build_wheel(folder / "wheel"))
     subprocess.run(["bash", "-euc", "\n".join(then)], cwd=folder, env=plain_environment(folder), check=True)
