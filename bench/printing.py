@@ -76,7 +76,7 @@ def _json(batches: list[pa.RecordBatch]) -> float:
 def _row_by_row(batches: list[pa.RecordBatch]) -> float:
     names = [*RECORD_SCHEMA.names, "tier"]
     for batch in batches:
-        times = [micros // 1000 for micros in batch.column("timestamp").cast(pa.int64()).to_pylist()]
+        times = batch.column("timestamp").cast(pa.timestamp("ms", "UTC")).cast(pa.int64()).to_pylist()
         columns = {name: batch.column(name).to_pylist() for name in names[:-1] if name != "timestamp"}
         columns |= {name: [data.decode() for data in columns[name]] for name in ("key", "value")}
         columns |= {"timestamp": times, "tier": ["remote"] * batch.num_rows}

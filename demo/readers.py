@@ -103,16 +103,16 @@ def read_gateway_arrow(gateway: str, ends: dict[int, int], told: Told) -> Record
 
 
 def add_arrow(batch: pa.RecordBatch, found: Records) -> None:
-    """Rows of the Spark Kafka schema; timestamps are microseconds there."""
+    """Add the rows of a batch in the schema of Spark's Kafka source; its timestamps have any unit."""
     columns = {
         name: batch.column(name).to_pylist() for name in ("partition", "offset", "timestampType", "key", "value")
     }
-    times = batch.column("timestamp").cast(pa.int64()).to_pylist()
+    times = batch.column("timestamp").cast(pa.timestamp("ms", "UTC")).cast(pa.int64()).to_pylist()
     headers = batch.column("headers").to_pylist() if "headers" in batch.schema.names else [None] * batch.num_rows
     for at, offset in enumerate(columns["offset"]):
         named = [(each["key"], each["value"]) for each in headers[at] or []]
         record = encode(
-            offset, times[at] // 1000, columns["timestampType"][at], columns["key"][at], columns["value"][at], named
+            offset, times[at], columns["timestampType"][at], columns["key"][at], columns["value"][at], named
         )
         found.add(columns["partition"][at], offset, record)
 

@@ -211,7 +211,7 @@ def calls(pattern: str) -> set[str]:
     return found
 
 
-FIELDS = {"blob.metadata", "blob.name", "blob.size", "blob.updated", "_client.api_endpoint"} | {
+FIELDS = {"_session.hooks", "blob.metadata", "blob.name", "blob.size", "blob.updated", "_client.api_endpoint"} | {
     "blob.url",
     "_container.account_name",
     "_container.container_name",
