@@ -20,6 +20,7 @@ from ..state.ids import FactId
 from ..storage.probe import probe_conditional_put
 from ..storage.segment.keyring import KeyRing
 from .connection import Connection, tier_topic_spec
+from .prefix import check_prefix
 from .watching import UNSEEN_NAMED
 
 Check = tuple[str, Callable[[], str]]
@@ -102,6 +103,13 @@ def checks(connection: Connection) -> Iterator[Check]:
             archives.check(number)
         return f"the topic goes on where its archive ends (history {identity.history})"
 
+    def nobody_else_writes() -> str:
+        try:
+            _ = connection.store, connection.topic
+        except TierstateError:
+            return "not asked: broker, object store or topic is not fit"
+        return check_prefix(connection)
+
     def rights_are_enough() -> str:
         try:
             never = {settings.tier_state.topic: True, "__cluster_metadata": True}  # KRaft's own log has a folder too
@@ -146,6 +154,7 @@ def checks(connection: Connection) -> Iterator[Check]:
     yield "rights", rights_are_enough
     yield "tier-state topic", topic_is_safe
     yield "history", topic_and_archive_agree
+    yield "prefix", nobody_else_writes
     yield "proxy", proxy_has_a_port_for_each_broker
 
 
