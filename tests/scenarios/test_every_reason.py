@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from tests.scenarios import test_reasons, test_reasons_of_failures
+from tests.scenarios import test_copy_of_the_cluster, test_reasons, test_reasons_of_failures
 from tests.scenarios.reasons_world import SHOWN
 from tierstate.rules.reasons import MEANINGS, Reason
 from tierstate.rules.reasons_page import reasons_page
@@ -22,7 +22,9 @@ def test_every_reason_is_produced_by_a_scenario_on_a_real_broker_and_no_other() 
     assert not missing, f"no scenario declares {sorted(missing)}"
 
 
-@pytest.mark.parametrize("module", [test_reasons, test_reasons_of_failures], ids=lambda each: each.__name__)
+@pytest.mark.parametrize(
+    "module", [test_copy_of_the_cluster, test_reasons, test_reasons_of_failures], ids=lambda each: each.__name__
+)
 def test_a_scenario_asserts_every_reason_that_it_declares(module: ModuleType) -> None:
     """A declaration alone shows nothing: the body must name the reason too."""
     tree = ast.parse(Path(module.__file__ or "").read_text())
