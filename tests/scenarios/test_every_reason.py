@@ -13,6 +13,7 @@ from tests.scenarios.reasons_world import SHOWN
 from tierstate.rules.reasons import MEANINGS, Reason
 from tierstate.rules.reasons_page import reasons_page
 
+MODULES = (test_copy_of_the_cluster, test_reasons, test_reasons_of_failures)
 ELSEWHERE = {Reason.LINEAGE_TOO_LONG}
 """After thousands of elections, which no broker makes in a minute: `tests/leader/test_terms.py`."""
 
