@@ -16,10 +16,11 @@ from ..log.partition import folder_name
 from ..runtime.id_source import RandomIds
 from ..runtime.settings import HIGHEST_PORT
 from ..state.errors import AccessDenied, InvalidRequest, InvalidSettings, TierstateError
-from ..state.ids import FactId
+from ..state.ids import FactId, TopicIdPartition
 from ..storage.probe import probe_conditional_put
 from ..storage.segment.keyring import KeyRing
 from .connection import Connection, tier_topic_spec
+from .lost_state import facts_are_there
 from .watching import UNSEEN_NAMED
 
 Check = tuple[str, Callable[[], str]]
@@ -102,6 +103,22 @@ def checks(connection: Connection) -> Iterator[Check]:
             archives.check(number)
         return f"the topic goes on where its archive ends (history {identity.history})"
 
+    def facts_are_whole() -> str:
+        try:
+            _ = connection.store, connection.topic, broker.cluster()
+        except TierstateError:
+            return "not asked: broker, object store or topic is not fit"
+        with LogDirs(settings.agent.log_dirs, alone=False) as log:
+            here = log.partitions()
+            tiered = [each for each in broker.topics() if settings.tiering.covers(each.name) and not each.internal]
+            led = [
+                (topic.name, place)
+                for topic in tiered
+                for each in topic.partitions
+                if each.leader == log.node_id and (place := TopicIdPartition(topic.topic_id, each.partition)) in here
+            ]
+        return facts_are_there(connection, led)
+
     def rights_are_enough() -> str:
         try:
             never = {settings.tier_state.topic: True, "__cluster_metadata": True}  # KRaft's own log has a folder too
@@ -146,6 +163,7 @@ def checks(connection: Connection) -> Iterator[Check]:
     yield "rights", rights_are_enough
     yield "tier-state topic", topic_is_safe
     yield "history", topic_and_archive_agree
+    yield "facts", facts_are_whole
     yield "proxy", proxy_has_a_port_for_each_broker
 
 

@@ -71,6 +71,8 @@ class Memory:
     gone: Aged | None = None
     missing: Collection[MissingObject] = ()
     """Objects of readable segments, at the last look."""
+    lost: Why | None = None
+    """Facts are lost, and the bucket tells which (`lost_facts.py`): nothing is deleted until a recovery added them."""
 
 
 class ActKind(StrEnum):
@@ -173,6 +175,7 @@ def decide(
     if seen.drift is not None:
         unsafe = Why(Reason.TIER_STATE_UNSAFE, f"the tier-state topic is not safe any more: {seen.drift}")
     copy = NothingToCopy(stopped) if stopped is not None else _copy(view, seen, policy, now, memory)
+    unsafe = unsafe or memory.lost
     trim = _trim(view, seen, policy, now, memory, stopped or unsafe or why_missing(still_missing(view, memory.missing)))
     kept = unsafe or paused(view)
     if kept is not None:
@@ -245,7 +248,7 @@ def _refused_too(refused: Why | None, found: Expiry) -> Expiry:
 
 
 def _sweep(view: PartitionView, seen: Observed, policy: Policy, memory: Memory) -> StartDelete | SweepOrphans | NoSweep:
-    failed = failed_attempt(view, memory.term)
+    failed = failed_attempt(view, memory.term, seen.bounds)
     if failed is not None:
         return failed
     abandoned = next_sweep(view, seen.bounds, memory.abandoned, memory.monotonic, policy.sweep_grace_s)
