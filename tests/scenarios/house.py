@@ -273,7 +273,7 @@ def environment(*kept: str) -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name in kept or not name.startswith("TIERSTATE_")}
 
 
-def run(*arguments: str, seconds: float = 60.0) -> Done:
+def run(*arguments: str, seconds: float = 240.0) -> Done:
     """A command without settings of its own. Fails the test when it hangs or shows a stack trace."""
     done = forked.command([str(each) for each in arguments], environment(), seconds)  # as a shell gives them
     assert "Traceback" not in done.stdout + done.stderr, done.stderr
