@@ -21,7 +21,7 @@ from ..state.errors import InvalidRequest
 PYTHON = "spark.pyspark.python"
 SHORT_ERRORS = "spark.sql.execution.pyspark.udf.hideTraceback.enabled"
 """Of an error in Python: its sentence alone."""
-WORKER_WAIT = ("spark.python.authenticate.socketTimeout", "60s")
+WORKER_WAIT = {"spark.python.authenticate.socketTimeout": "60s"}
 """How long a task waits for its Python worker. Spark waits for 15 s, which a machine at a load of 15 did exceed."""
 LOOPBACK = "127.0.0.1"
 QUIET_LOG = """\
@@ -62,7 +62,7 @@ def session(
     builder = SparkSession.Builder().appName(app_name)
     if master is not None:
         builder = builder.master(master)
-    for name, value in dict([(PYTHON, python), (SHORT_ERRORS, "true"), WORKER_WAIT, *(config or {}).items()]).items():
+    for name, value in {PYTHON: python, SHORT_ERRORS: "true", **WORKER_WAIT, **(config or {})}.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
 
@@ -118,7 +118,7 @@ def _builder(app_name: str, cores: int, memory: str, folder: Path, config: Mappi
     log = folder / "log4j2.properties"
     log.write_text(QUIET_LOG)
     ours = {
-        WORKER_WAIT[0]: WORKER_WAIT[1],
+        **WORKER_WAIT,
         "spark.driver.host": LOOPBACK,
         "spark.driver.bindAddress": LOOPBACK,
         "spark.driver.memory": memory,
