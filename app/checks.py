@@ -45,11 +45,9 @@ def checks(connection: Connection) -> Iterator[Check]:
     def folders_are_this_brokers() -> str:
         found = broker.cluster()
         with LogDirs(settings.agent.log_dirs, alone=False) as log:  # an agent may be running
-            if log.cluster_id != found.cluster_id:
-                raise InvalidRequest("log folders of another cluster", folders=log.cluster_id, cluster=found.cluster_id)
+            require_own_folders(log, broker)
             if log.node_id not in found.brokers:
                 raise InvalidRequest("the cluster does not know this broker", node_id=log.node_id)
-            require_own_folders(log, broker)
             here = log.partitions()
             tiered = (each for each in broker.topics() if settings.tiering.covers(each.name) and not each.internal)
             unseen = [name for topic in tiered for name in led_unseen(topic, log.node_id, here)]

@@ -15,7 +15,15 @@ from ..state.ids import BrokerId
 
 
 def require_own_folders(log: LogDirs, broker: BrokerControl) -> None:
-    """Raises InvalidRequest where the broker of these folders answers and has locked none of them."""
+    """Raises InvalidRequest for folders of another cluster, or where their broker answers and has locked none."""
+    answering = broker.cluster().cluster_id
+    if log.cluster_id != answering:
+        raise InvalidRequest(
+            "the log folders belong to another cluster",
+            log_dirs=",".join(map(str, log.broker_folders.folders)),
+            cluster_id=log.cluster_id,
+            answering=answering,
+        )
     if not log.broker_folders.unserved or not _answers(broker, log.node_id):
         return
     log.broker_folders.look()

@@ -149,7 +149,7 @@ class AssignedPartition:
         self.at, self._after = piece.offset, piece.next_offset
         self._blocks = decode_records(
             piece.data,
-            source=f"{self.topic}-{self.number}@{piece.offset}",
+            source=piece.source(self.topic, self.number),
             aborted=piece.aborted,
             start=piece.offset,
             end=piece.limit,

@@ -83,6 +83,11 @@ class Fetched:
     read: ReadRemote | None = field(default=None, compare=False)
     """Where it was read in the remote tier."""
 
+    def source(self, topic: str, partition: int) -> str:
+        """What an error of its records names: the object it was read from, else the partition; and the offset."""
+        name = f"{topic}-{partition}" if self.read is None else self.read.segment.object_key
+        return f"{name}@{self.offset}"
+
 
 def records(fetched: Fetched, topic: str, partition: int, **options: Any) -> Iterator[pa.RecordBatch]:
     """The records of a piece, exactly those of ``[offset, limit)``; options are `log.decode.decode_batches`'s."""
@@ -91,7 +96,7 @@ def records(fetched: Fetched, topic: str, partition: int, **options: Any) -> Ite
 
     return decode_batches(
         fetched.data,
-        source=f"{topic}-{partition}@{fetched.offset}",
+        source=fetched.source(topic, partition),
         topic=topic,
         partition=partition,
         aborted=fetched.aborted,

@@ -16,7 +16,7 @@ from ..broker.fetch_spec import FetchSpec
 from ..log.batch import iter_batches
 from ..state.errors import InvalidRequest, OffsetOutOfRange, PlannedRangeLost, UnknownTopic
 from ..state.offsets import Offset, OffsetRange
-from ..state.routing import Tier
+from ..state.routing import ReadRemote, Tier
 from ..state.segment import AbortedRange
 from ..storage.segment.encryption import KeyUnwrapper
 from ..storage.segment.log_chunks import WINDOW_BYTES, ObjectReads
@@ -88,9 +88,16 @@ class _Split:
         known = [(part.segment, part.offsets) for part in parts if part.segment is not None]
         with closing(read_parts(known, self.reads)) as pieces:
             for piece in pieces:
-                limit = Offset(parts[piece.part].offsets.end + 1)
+                segment, offsets = known[piece.part]
                 yield Fetched(
-                    piece.data, Tier.REMOTE, piece.aborted, piece.offset, piece.next_offset, limit, self._bounds
+                    data=piece.data,
+                    tier=Tier.REMOTE,
+                    aborted=piece.aborted,
+                    offset=piece.offset,
+                    next_offset=piece.next_offset,
+                    limit=Offset(offsets.end + 1),
+                    bounds=self._bounds,
+                    read=ReadRemote(segment, offsets),
                 )
                 del piece  # its memory is for the next one
 

@@ -16,7 +16,6 @@ from ..runtime.id_source import IdSource
 from ..runtime.listener import Listener
 from ..runtime.quota import ByteQuota
 from ..runtime.settings import Settings
-from ..state.errors import InvalidRequest
 from ..state.ids import TopicId, TopicIdPartition
 from ..state.object_keys import ObjectKeys
 from ..state.topics import TopicConfig
@@ -96,18 +95,10 @@ def open_leader(
 ) -> LeaderRole:
     """``management_address``: where others reach this agent's.
 
-    Raises InvalidRequest when the log folders belong to another cluster than the one that answers, or for a key ring
-    that cannot be used.
+    Raises InvalidRequest for a key ring that cannot be used.
     """
     broker, topic, view, store, clock = parts.broker, parts.topic, parts.view, parts.store, parts.clock
     cluster = broker.cluster()
-    if log.cluster_id != cluster.cluster_id:
-        raise InvalidRequest(
-            "the log folders belong to another cluster",
-            log_dirs=",".join(str(folder) for folder in log.broker_folders.folders),
-            cluster_id=log.cluster_id,
-            answering=cluster.cluster_id,
-        )
     keyring = settings.encryption.keyring
     keys = ObjectKeys.minting(settings.format.key_prefix, cluster.cluster_id, settings.format.salt_bits)
     others = OtherReplicas(log.node_id, view, ask_by_http)

@@ -13,8 +13,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .arrow_columns import constant
-
 SLICE_BYTES = 1 << 20
 TEXT = pa.large_binary()
 """Of every column here: one batch of zeros may unpack to 512 MiB, and is six times that escaped."""
@@ -30,7 +28,6 @@ def same(text: bytes) -> pa.Scalar:
 
 
 _NOTHING, _NULL, _COMMA = same(b""), same(b"NULL"), same(b",")
-_THOUSAND = constant(1000, pa.int64())
 
 
 def slices(batch: pa.RecordBatch, slice_bytes: int = SLICE_BYTES) -> Iterator[pa.RecordBatch]:
@@ -66,11 +63,6 @@ def listed(lists: pa.Array, elements: pa.Array) -> pa.Array:
     return pc.binary_join(pa.ListArray.from_arrays(pc.subtract(offsets, offsets[0]), elements), _COMMA)
 
 
-def milliseconds(times: pa.Array) -> pa.Array:
-    """Kafka's times, of the column ``timestamp``."""
-    return pc.divide(times.cast(pa.int64()), _THOUSAND)
-
-
 def _headers(rows: pa.RecordBatch) -> pa.Array:
     """``name=value,name=value``, as kcat prints them; a null value is ``NULL``."""
     headers = rows.column("headers")
@@ -84,7 +76,7 @@ FIELDS: Mapping[str, Callable[[pa.RecordBatch], pa.Array]] = {
     "o": lambda rows: decimal(rows.column("offset")),
     "k": lambda rows: rows.column("key").cast(TEXT),
     "s": lambda rows: rows.column("value").cast(TEXT),
-    "T": lambda rows: decimal(milliseconds(rows.column("timestamp"))),
+    "T": lambda rows: decimal(rows.column("timestamp").cast(pa.int64())),
     "h": _headers,
 }
 """What kcat calls ``%t``, ``%p``, …; null is printed as no bytes."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -16,7 +16,7 @@ from tierstate.rules.reasons import Reason
 from tierstate.runtime.id_source import CountingIds
 from tierstate.runtime.settings import Settings
 from tierstate.state.epochs import LeaderEpoch
-from tierstate.state.errors import InvalidRequest, Unavailable
+from tierstate.state.errors import Unavailable
 from tierstate.state.ids import TopicIdPartition
 
 
@@ -89,13 +89,6 @@ def opened(world: World) -> Any:
         process.events.append,
         "b1:1",
     )
-
-
-def test_folders_of_another_cluster_are_refused(new_world: Callable[..., World]) -> None:
-    world = new_world("none")
-    world.log.cluster_id = "another"
-    with pytest.raises(InvalidRequest, match="cluster_id=another answering=memory"):
-        opened(world)
 
 
 def test_an_opened_agent_works(world: World) -> None:

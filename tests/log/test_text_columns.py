@@ -30,7 +30,7 @@ def test_every_field_of_every_row_is_printed_where_it_stands(
         record(number, key, value, [(name.encode(), data) for name, data in headers])
         for number, (key, value, headers) in enumerate(rows)
     ]
-    (batch,) = decode_batches(Batch(40, records).bytes, source="f", topic="t", partition=3)
+    (batch,) = decode_batches(Batch(40, records).bytes, source="f", topic="t", partition=3, milliseconds=True)
     taken = batch.slice(skipped)
     columns = [column for letter in "tpoksTh" for column in (FIELDS[letter](taken), b"|")]
     wanted = [by_hand(row, 40 + number) for number, row in enumerate(rows)][skipped:]
