@@ -18,6 +18,8 @@ from .kernel_cache import kernel_folder
 FOLDER = kernel_folder()
 """The folder that compiled kernels are kept in; if empty, every process compiles for itself."""
 _config: Any = numba.config
+_OPT = _config._OptLevel(1)
+"""Half the time to compile of numba's 3, and no slower here."""
 
 Compiled = Callable[..., Any]
 
@@ -45,12 +47,13 @@ class Kernel:
         """Return the compiled function. numba's folder is set only for this: the caller may have kernels, too."""
         with self._lock:
             if self._compiled is None:
-                before, _config.CACHE_DIR = _config.CACHE_DIR, FOLDER
+                before = _config.CACHE_DIR, _config.OPT
+                _config.CACHE_DIR, _config.OPT = FOLDER, _OPT
                 try:
                     decorate = numba.njit(self._signature, cache=bool(FOLDER), nogil=self._nogil)
                     self._compiled = decorate(self._function)
                 finally:
-                    _config.CACHE_DIR = before
+                    _config.CACHE_DIR, _config.OPT = before
         return self._compiled
 
 
@@ -65,8 +68,8 @@ def callee(function: Compiled) -> Compiled:
 
 
 def inlined(function: Compiled) -> Compiled:
-    """Make a function a callee that is copied to where kernels call it: faster, but slow to compile."""
-    return cast(Compiled, numba.njit(nogil=True, inline="always")(function))
+    """Make a function a callee that is copied to where kernels call it: faster, but slower to compile."""
+    return cast(Compiled, numba.njit(nogil=True, forceinline=True)(function))
 
 
 def load_all() -> None:
