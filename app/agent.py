@@ -36,7 +36,7 @@ from ..storage.living_store import living
 from ..storage.probe import warn_if_overwriting
 from .archived_deletes import ArchivedDeletes
 from .connection import Connection
-from .copied_folders import require_own_folders
+from .copied_folders import FolderWatch, require_own_folders
 from .upkeep import Upkeep, seed_of
 from .watching import AgentWatches, longest_silence
 
@@ -80,7 +80,8 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
         opened.callback(follower.close)
 
         rights = RightsWatch(lambda: lacking(broker.admin, name, leader.agent.led_topics))
-        watches = AgentWatches(topic, follower, store, archives, rights, clock, watchdog)
+        folders = FolderWatch(log, broker.control)
+        watches = AgentWatches(topic, follower, store, archives, rights, folders, clock, watchdog)
         listen = settings.management.of_agent
         settings.management.announced(listen)  # refused before the port is taken
         server = ManagementServer(

@@ -6,12 +6,39 @@ answers, between two looks at locks that nobody has, has other folders than thes
 
 from __future__ import annotations
 
+import threading
 from itertools import islice
 
 from ..broker.control import BrokerControl
 from ..log.local_log import LogDirs
+from ..runtime.watchdog import go_round
 from ..state.errors import InvalidRequest, TierstateError
 from ..state.ids import BrokerId
+
+LOOK_S = 60.0
+
+
+class FolderWatch:
+    """Looks each minute whether a copy has taken the place of the log folders. Reading `problem` never waits."""
+
+    def __init__(self, log: LogDirs, broker: BrokerControl) -> None:
+        self._log, self._broker = log, broker
+        self.problem: str | None = None
+
+    def run(self, stop: threading.Event) -> None:
+        """Look until ``stop``."""
+        go_round("folder watch", stop, self.look, lambda: LOOK_S)
+
+    def look(self) -> None:
+        """Look once. The problem stays while the broker or the disk does not answer."""
+        try:
+            require_own_folders(self._log, self._broker)
+        except InvalidRequest as error:
+            self.problem = str(error)
+        except TierstateError:
+            return
+        else:
+            self.problem = None
 
 
 def require_own_folders(log: LogDirs, broker: BrokerControl) -> None:

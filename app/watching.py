@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ..runtime.settings import Settings
     from ..runtime.watchdog import Watchdog
     from ..storage.object_store import ObjectStore
+    from .copied_folders import FolderWatch
 
 FRESH_S = 60.0
 """Whoever decides from a view that was last known to be at the end longer ago is told that it is behind."""
@@ -61,6 +62,7 @@ def longest_silence(settings: Settings) -> dict[str, float]:
         "store watch": store,
         "broker watch": BROKER_S,
         "rights watch": BROKER_S,
+        "folder watch": BROKER_S,
         "gateway": SLACK_S,
         "workers": SLACK_S,
         "proxy": SLACK_S,
@@ -77,12 +79,13 @@ class AgentWatches:
         store: ObjectStore,
         archives: Archives,
         rights: RightsWatch,
+        folders: FolderWatch,
         clock: Clock,
         watchdog: Watchdog,
     ) -> None:
         self.view = ViewWatch(topic, follower, clock)
         self.store = StoreWatch(store, clock)
-        self.rights = rights
+        self.rights, self.folders = rights, folders
         self._follower, self._watchdog, self._archives = follower, watchdog, archives
         self.services: list[Service] = []
         """Of the whole process, once it runs."""
@@ -94,6 +97,7 @@ class AgentWatches:
             Service("topic watch", self.view.run_problems),
             Service("store watch", self.store.run),
             Service("rights watch", self.rights.run),
+            Service("folder watch", self.folders.run),
             ending_with(self._follower, self._archives.check_over),
         ]
 
@@ -109,6 +113,7 @@ class AgentWatches:
         found += why_behind(self._follower, self.view, FRESH_S)
         found += [str(self._archives.broken)] if self._archives.broken else []
         found += [f"a right lacks: {each}" for each in self.rights.lacking]
+        found += [self.folders.problem] if self.folders.problem else []
         if unseen := leader.unseen():
             found.append(
                 f"{len(unseen)} partitions that this broker leads are in no folder of agent.log_dirs that can be read: "

@@ -8,6 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.scenarios.house import opened_house
+from tierstate.app.connection import Connection
+from tierstate.app.copied_folders import FolderWatch
+from tierstate.log.local_log import LogDirs
+from tierstate.runtime.settings_load import load_settings
 from tierstate.sandbox.kafka import KafkaSandbox
 
 pytestmark = pytest.mark.kafka
@@ -28,3 +32,28 @@ def test_check_and_an_agent_refuse_a_copy_of_the_log_folder_while_the_broker_run
         assert not rows["log folders"]["ok"]
         assert "copy" in rows["log folders"]["detail"]
         assert "copy" in house.run("agent", "--once", "--set", f'agent.log_dirs=["{copied}"]', code=2).stderr
+
+
+def test_a_running_agent_sees_a_copy_that_takes_the_place_of_the_folder_and_the_folder_again(
+    kafka: KafkaSandbox, tmp_path: Path
+) -> None:
+    with opened_house(kafka, tmp_path / "house", "mounted-folders") as house:
+        topic = house.create("orders")
+        house.append(topic, 100)
+        mounted, copied = tmp_path / "mounted", tmp_path / "copied"
+        shutil.copytree(house.log_dir, copied, ignore_dangling_symlinks=True)
+        mounted.symlink_to(house.log_dir)
+        settings = load_settings(house.config, [], {})
+        with Connection(settings) as connection, LogDirs([mounted], alone=False) as log:
+            watch = FolderWatch(log, connection.broker.control)
+            watch.look()
+            assert watch.problem is None
+            mounted.unlink()
+            mounted.symlink_to(copied)
+            log.broker_folders.look()
+            watch.look()
+            assert "they are a copy" in str(watch.problem)
+            mounted.unlink()
+            mounted.symlink_to(house.log_dir)
+            watch.look()
+            assert watch.problem is None
