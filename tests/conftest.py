@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.scheduling import begins, by_rooms
 from tests.tiers import EXPLORING, TIERS, has_nothing_essential, mark_tier, part_of
@@ -20,8 +20,10 @@ pytest.register_assert_rewrite(*(f"tests.{name}" for name in _ROOMS))  # what he
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that starts us by & has it ignored, for children too
 
 
-settings.register_profile("fixed", derandomize=True)
-settings.register_profile(EXPLORING, print_blob=True)
+# A busy machine is no finding, and every test here that uses a fixture in many examples may.
+_ANYWHERE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+settings.register_profile("fixed", _ANYWHERE, derandomize=True)
+settings.register_profile(EXPLORING, _ANYWHERE, print_blob=True)
 settings.load_profile("fixed")  # `make nightly` explores with seeds of its own: --hypothesis-profile
 
 

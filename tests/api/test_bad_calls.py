@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from urllib.parse import quote
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.api.gateways import RECORDS, Call, MemoryReader, asgi_call
@@ -95,7 +95,7 @@ names = st.sampled_from(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150)
 @given(
     st.lists(st.tuples(names, values), max_size=6),
     st.one_of(st.sampled_from([*RECORD_TYPES, "*/*"]), st.text(st.characters(min_codepoint=32, max_codepoint=126))),

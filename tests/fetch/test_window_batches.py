@@ -46,7 +46,7 @@ def test_a_golden_log_has_the_same_headers_by_both(case: str) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 2**31), st.integers(0, 255)), max_size=4), st.integers(0, 70))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_a_damaged_window_ends_at_the_same_batch_by_both(changes: list[tuple[int, int]], cut: int) -> None:
     data = bytearray(plain_batch(0, 3) + marker(3, 7, 1) + plain_batch(9, 2) + plain_batch(11, 1))
     for at, byte in changes:

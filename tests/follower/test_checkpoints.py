@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.follower.archived import crash, run
@@ -53,7 +53,7 @@ def test_a_view_from_a_checkpoint_is_the_view_of_a_replay_and_follows_on(world: 
     assert started.partitions() == replayed.partitions() == [partition(0)]
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=15)
 @given(st.lists(st.tuples(st.integers(1, 9), st.booleans(), st.booleans()), max_size=25))
 def test_after_any_history_every_start_ends_where_a_replay_does(
     tmp_path_factory: pytest.TempPathFactory, history: list[tuple[int, bool, bool]]

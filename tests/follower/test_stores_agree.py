@@ -115,7 +115,7 @@ class Both:
         return Entry(record[1], Position(self.position - 1), value)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(STEP, max_size=14))
 def test_memory_and_rocksdb_agree_after_every_step(steps: list[object]) -> None:
     folder = Path(tempfile.mkdtemp())

@@ -64,7 +64,7 @@ class Travel:
         return cut_archive(self.world.shelf, TimestampMs(older_than), new_store)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.tuples(st.integers(0, 5), st.booleans(), st.booleans()), min_size=1, max_size=30))
 def test_every_position_of_any_history_is_exact_from_the_archive(history: list[tuple[int, bool, bool]]) -> None:
     world = Archived()

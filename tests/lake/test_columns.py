@@ -6,7 +6,7 @@ import pickle
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tierstate.lake.columns import HEADER_MAP, Columns, header_map
@@ -27,7 +27,6 @@ def mapped(pairs: Pairs | None) -> list[tuple[str, list[bytes | None]]] | None:
     return list(found.items())
 
 
-@settings(deadline=None)
 @given(st.lists(headers, max_size=12), st.integers(0, 3))
 def test_a_header_map_has_each_keys_values_in_their_order(rows: list[Pairs | None], start: int) -> None:
     said = [None if row is None else [{"key": key, "value": value} for key, value in row] for row in rows]

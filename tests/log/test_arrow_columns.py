@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.wheels import ROOT
@@ -35,7 +35,6 @@ print(sorted({"pandas", "cryptography"} & set(sys.modules)))
 """
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=9), st.integers(0, 9), st.integers(0, 9))
 def test_they_are_the_columns_own_wherever_it_was_cut(values: list[int], start: int, length: int) -> None:
     column = pa.array(values, pa.int64()).slice(min(start, len(values)), length)

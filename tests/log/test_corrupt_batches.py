@@ -155,7 +155,7 @@ def test_records_that_contradict_their_batch_are_refused(
     st.lists(st.tuples(st.integers(0, 2**31), st.integers(0, 255)), min_size=1, max_size=8),
     st.integers(0, 200_000),
 )
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250)
 def test_without_crc_damage_ends_in_records_or_corrupt_data(case: str, flips: list[tuple[int, int]], cut: int) -> None:
     folder = golden_folder(case)
     data = bytearray(folder.log_path(folder.base_offsets[0]).read_bytes()[: 2000 + cut % 20_000])
@@ -171,7 +171,7 @@ def test_without_crc_damage_ends_in_records_or_corrupt_data(case: str, flips: li
 
 
 @given(st.binary(max_size=400), st.integers(0, 40), st.integers(0, 60))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_any_bytes_as_records_end_in_records_or_corrupt_data(payload: bytes, count: int, delta: int) -> None:
     data = Batch(0, (), payload=payload, count=count, delta=delta).bytes
     try:
@@ -182,7 +182,7 @@ def test_any_bytes_as_records_end_in_records_or_corrupt_data(payload: bytes, cou
 
 
 @given(st.integers(0, 12), st.integers(0, 255), st.integers(0, 40))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_one_changed_byte_in_a_record_never_shows_bytes_from_outside_the_batch(at: int, byte: int, more: int) -> None:
     body = bytearray(record(0, b"key", b"v" * more, [(b"n", b"c")]))
     body[at % len(body)] = byte

@@ -54,7 +54,7 @@ parts = st.tuples(optional, optional, st.lists(header, max_size=3), st.integers(
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.lists(parts, min_size=1, max_size=8)), max_size=8))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_batches_of_any_codec_in_any_order_come_back(log: list[tuple[int, list[Parts]]]) -> None:
     data, base = b"", 10
     wanted: list[Row] = []

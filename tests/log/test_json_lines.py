@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.log.batches import TIME, Batch, golden_folder, record
@@ -102,7 +102,6 @@ ROWS = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(ROWS, st.sampled_from(Encoding), st.sampled_from([None, "remote"]), st.integers(0, 3))
 def test_every_line_is_the_one_that_orjson_writes(
     rows: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]],

@@ -100,7 +100,7 @@ def test_a_header_name_that_is_not_utf8_counts_as_every_reader_sees_it() -> None
 
 
 @given(st.lists(st.integers(0, 2300), min_size=1, max_size=6).map(sorted))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_ranges_in_one_pass_equal_ranges_one_by_one(boundaries: list[int]) -> None:
     rows = golden_rows("transactions", "read_uncommitted")
     folder = golden_folder("transactions")

@@ -75,7 +75,7 @@ def batch_of(rows: list[tuple[int, bytes | None, bytes | None, list[tuple[bytes,
     ]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(RECORDS, st.sampled_from([NONE, ZSTD]), st.sampled_from([0, 8]), st.integers(0, 300), st.integers(0, 900))
 def test_records_of_any_shape_are_the_same_by_both(
     rows: list[tuple[int, bytes | None, bytes | None, list[tuple[bytes, bytes | None]], int]],
@@ -94,7 +94,7 @@ def test_records_of_any_shape_are_the_same_by_both(
     assert parsed(data, within) == decoded(data, within)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     RECORDS,
     st.lists(st.tuples(st.integers(0, 2**31), st.sampled_from([0, 1, 2, 3, 63, 127, 128, 200, 254, 255])), max_size=5),
@@ -144,7 +144,7 @@ def test_each_fault_of_a_record_has_the_same_error_by_both(payload: bytes, count
 
 
 @given(st.binary(max_size=300), st.integers(0, 40))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_any_bytes_have_the_same_error_by_both(payload: bytes, count: int) -> None:
     data = Batch(3, (), payload=payload, count=count, delta=60).bytes
     assert parsed(data) == decoded(data)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.log.batches import TIME, Batch, record
@@ -21,7 +21,6 @@ def by_hand(row: tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]
     return b"|".join([b"t", b"3", b"%d" % offset, key or b"", value or b"", b"%d" % TIME, shown]) + b"\n"
 
 
-@settings(deadline=None)
 @given(ROWS, st.integers(0, 3))
 def test_every_field_of_every_row_is_printed_where_it_stands(
     rows: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]], skipped: int

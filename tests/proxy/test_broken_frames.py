@@ -9,7 +9,7 @@ from contextlib import closing, suppress
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from kafka.protocol.admin import DescribeClusterRequest, DescribeClusterResponse
 from kafka.protocol.consumer import (
@@ -109,7 +109,7 @@ def broken(draw: st.DrawFn, names: Sequence[str] = tuple(READERS)) -> tuple[str,
 
 
 @given(broken())
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600)
 @example(("fetch answer", 12, b"\x00" * 10 + b"\xff\xff\xff\xff\x0f"))
 @example(("offsets said", 6, b"\x00" * 4 + b"\xff\xff\xff\xff\x0f"))
 def test_a_message_is_read_or_refused_and_nothing_else(case: tuple[str, int, bytes]) -> None:
@@ -119,7 +119,7 @@ def test_a_message_is_read_or_refused_and_nothing_else(case: tuple[str, int, byt
 
 
 @given(sent=st.binary(min_size=4, max_size=300), fetch=st.booleans())
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60)
 def test_rubbish_of_a_client_ends_its_connection_and_no_other(
     proxy: ProxyServer, broker: FakeBroker, sent: bytes, fetch: bool
 ) -> None:
@@ -132,7 +132,7 @@ def test_rubbish_of_a_client_ends_its_connection_and_no_other(
 
 
 @given(said=st.binary(max_size=300), whole=st.booleans())
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60)
 def test_rubbish_of_a_broker_ends_its_connection_and_no_other(
     proxy: ProxyServer, broker: FakeBroker, said: bytes, whole: bool
 ) -> None:
@@ -167,7 +167,7 @@ def ends(connection: socket.socket) -> None:
 
 
 @given(case=broken(REQUESTS))
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60)
 def test_a_request_that_was_cut_extended_or_has_wrong_bytes_ends_its_connection_alone(
     proxy: ProxyServer, broker: FakeBroker, case: tuple[str, int, bytes]
 ) -> None:
@@ -184,7 +184,7 @@ def test_a_request_that_was_cut_extended_or_has_wrong_bytes_ends_its_connection_
 
 
 @given(case=broken(tuple(ANSWERS)))
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60)
 def test_an_answer_that_was_cut_extended_or_has_wrong_bytes_ends_its_connection_alone(
     proxy: ProxyServer, broker: FakeBroker, case: tuple[str, int, bytes]
 ) -> None:

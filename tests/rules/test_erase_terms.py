@@ -215,7 +215,7 @@ def told(view: PartitionView, left: set[str]) -> dict[str, object]:
     }
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(live_sets())
 def test_no_tombstone_changes_what_the_rest_means(facts: list[LiveFact]) -> None:
     left = list(facts)

@@ -13,7 +13,7 @@ import pytest
 Document = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[2]
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.essential, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.essential, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Document:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=550,
+        timeout=850,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     document: Document = json.loads((out / "report.json").read_text())

@@ -49,7 +49,7 @@ def demo(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     with (tmp_path / "demo.log").open("wb") as log:
         process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
     agent = ("tierstate.cli.main agent", f"--config {tmp_path}")
-    wait_until(lambda: process.poll() is not None or len(processes_naming(*agent)) > 0, 120)
+    wait_until(lambda: process.poll() is not None or len(processes_naming(*agent)) > 0, 400)
     assert process.poll() is None, (tmp_path / "demo.log").read_text()
     yield process
     process.kill()

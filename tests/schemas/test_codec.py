@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tierstate.schemas.codec import (
@@ -55,7 +55,6 @@ def test_facts_are_written_as_version_2(samples: dict[str, Fact]) -> None:
         assert (key_of(fact), encode_fact(fact).hex()) == (golden[name]["key"], golden[name]["value"]), name
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_any_fact_survives_its_bytes_and_its_json(data: st.DataObject, any_fact: st.SearchStrategy[Fact]) -> None:
     fact = data.draw(any_fact)
@@ -67,7 +66,6 @@ def test_any_fact_survives_its_bytes_and_its_json(data: st.DataObject, any_fact:
     assert printed["fact"] == type(fact).__name__
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_any_descriptor_survives_its_json(
     data: st.DataObject, any_of: Callable[[Any], st.SearchStrategy[RemoteSegment]]

@@ -73,7 +73,7 @@ def require_strict(spark: SparkSession, values: list[bytes | None], ddl: str) ->
 
 
 @pytest.mark.spark
-@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=3, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32))
 @example(seed=89)  # it has `{}` and a vertical tab
 def test_a_row_is_what_from_json_makes_of_it_or_corrupt_and_never_less_strict(spark: SparkSession, seed: int) -> None:
@@ -82,7 +82,7 @@ def test_a_row_is_what_from_json_makes_of_it_or_corrupt_and_never_less_strict(sp
 
 
 @pytest.mark.spark
-@settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=2, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32))
 def test_batches_that_are_read_at_once_are_as_strict(spark: SparkSession, seed: int) -> None:
     require_strict(spark, orders(seed), ORDERS + MORE)

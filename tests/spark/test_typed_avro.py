@@ -112,7 +112,7 @@ def test_the_type_of_a_schema_is_the_one_that_from_avro_gives_it() -> None:
 
 
 @pytest.mark.extended
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(orders=st.lists(st.none() | ORDERS, max_size=5))
 def test_a_value_is_the_record_that_was_written(orders: list[dict[str, Any] | None]) -> None:
     found = read(avro(SCHEMA), *(None if order is None else written(SCHEMA, order) for order in orders))
@@ -142,7 +142,7 @@ def by_from_avro(spark: SparkSession, schema: str, values: list[bytes], **option
 
 
 @pytest.mark.spark
-@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=3, suppress_health_check=list(HealthCheck))
 @given(orders=st.lists(ORDERS, min_size=30, max_size=60))
 def test_a_value_is_what_from_avro_makes_of_it(avro_spark: SparkSession, orders: list[dict[str, Any]]) -> None:
     values, typed = pa.array([written(SCHEMA, order) for order in orders], pa.binary()), avro(SCHEMA)
@@ -171,7 +171,7 @@ DAMAGED = record(
 
 
 @pytest.mark.spark
-@settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=2, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32))
 def test_whatever_bytes_from_avro_refuses_are_refused(avro_spark: SparkSession, seed: int) -> None:
     chance, values = random.Random(seed), []

@@ -81,7 +81,7 @@ def orders(seed: int) -> list[bytes | None]:
 
 
 @pytest.mark.spark
-@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=4, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32))
 def test_whatever_the_bytes_are_a_row_is_what_from_json_makes_of_it(spark: SparkSession, seed: int) -> None:
     found = list(decided(texts(seed, 800), DDL + MAPS))
@@ -91,7 +91,7 @@ def test_whatever_the_bytes_are_a_row_is_what_from_json_makes_of_it(spark: Spark
 
 
 @pytest.mark.spark
-@settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=2, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32))
 def test_batches_that_are_read_at_once_are_what_from_json_makes_of_them(spark: SparkSession, seed: int) -> None:
     found = list(decided(orders(seed), ORDERS + MORE))

@@ -103,7 +103,7 @@ def test_any_interleaving_of_landing_erasing_and_looking_agrees_with_the_definit
         def agrees(self) -> None:
             assert self.state.view() == meaning(build.partition, self.live.values())
 
-    run_state_machine_as_test(Steps, settings=settings(max_examples=60, stateful_step_count=30, deadline=None))
+    run_state_machine_as_test(Steps, settings=settings(max_examples=60, stateful_step_count=30))
 
 
 def test_the_view_is_the_same_object_until_something_changes(build: Build) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import zstandard
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.storage.conftest import BASE_KEY, WriteSegment
@@ -84,7 +84,6 @@ def test_whatever_is_read_in_whichever_order_is_the_log(
     keys = load_ring(tmp_path, "key1", "key1") if encrypted else None
     store = written(write_segment, keys)
 
-    @settings(deadline=None)
     @given(st.lists(RANGES, min_size=1, max_size=8), st.sampled_from([100 * MIB, 2 * CHUNK, 10]))
     def tried(ranges: list[tuple[int, int, bool]], max_bytes: int) -> None:
         store.ranges.clear()

@@ -36,7 +36,7 @@ def in_pieces(log: bytes, cuts: list[int]) -> list[bytes]:
     return [log[start:stop] for start, stop in itertools.pairwise(edges)]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     log=LOGS,
     indexes=INDEXES,

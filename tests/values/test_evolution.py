@@ -247,7 +247,7 @@ def aligned(value: Any, kind: pa.DataType) -> Any:
     return [aligned(each, kind.value_type) for each in value]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(seed=st.integers(0, 2**32))
 def test_what_was_written_before_is_read_by_the_evolved_form_as_by_its_own(seed: int) -> None:
     pairs = Pairs(seed)
