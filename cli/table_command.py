@@ -287,6 +287,7 @@ def compact(context: Context, table: str, keep_snapshots: int, older_than: float
 
     now = SystemClock().now_ms()
     with _catalog(context) as catalog, context.output.progress("compacting") as advance:
+        from ..lake.table_metadata import foreign_metadata
         from ..lake.table_open import fresh_attempt
         from ..lake.table_upkeep import compact as compact_files
         from ..lake.table_upkeep import expire, old_snapshots, strays, sweep
@@ -297,6 +298,7 @@ def compact(context: Context, table: str, keep_snapshots: int, older_than: float
         snapshots = old_snapshots(found, keep_snapshots, TimestampMs(now - int(age * 1000)))
         expired = execute and expire(found, snapshots)
         left = strays(found, TimestampMs(now - ORPHAN_AGE_MS))
+        unknown = [each.url for each in foreign_metadata(found)]
         if execute:
             sweep(found, left, advance)
     rows = [
@@ -309,7 +311,13 @@ def compact(context: Context, table: str, keep_snapshots: int, older_than: float
     ]
     said = {name.replace(" ", "_"): value for name, value in rows}
     urls = [each.url for each in left]
-    context.output.table(("what", "count"), rows, {"table": found.name, **said, "files": urls, "executed": execute})
+    more = {"files": urls, "unknown_metadata": unknown, "executed": execute}
+    context.output.table(("what", "count"), rows, {"table": found.name, **said, **more})
+    for url in unknown:
+        context.output.note(
+            f"the catalog does not know {url}; the files that it names stay. Another catalog may keep this table, this"
+            " catalog may be restored from a backup (`tierstate table repair`), or a writer died during its commit"
+        )
     if not execute:
         for url in urls:
             context.output.note(f"would remove {url}")

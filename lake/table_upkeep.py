@@ -17,19 +17,18 @@ from dataclasses import dataclass
 from itertools import chain, zip_longest
 
 import pyarrow as pa
-from pyarrow.fs import FileSelector, FileType
 from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import DataFile
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table.metadata import TableMetadata
 
 from ..leader.act import Act, run
-from ..state.errors import CorruptData, InvalidRequest
+from ..state.errors import CorruptData, InvalidRequest, Unavailable
 from ..state.offsets import TimestampMs
 from .table import Change, LakeTable, foreign
 from .table_commit import bounds_of
 from .table_files import Attempt, day_folder, give_back, grouped, nothing_left, require_single, rewrite
+from .table_metadata import Place, foreign_metadata, listed, lost_its_race, place_of
 from .table_place import OFFSETS
 from .table_rows import first_difference, rows_of_file
 
@@ -211,28 +210,29 @@ class Stray:
 def strays(table: LakeTable, older_than: TimestampMs) -> list[Stray]:
     """Files are listed before snapshots are asked*: one that is committed in between is named then.
 
-    ``older_than``: when an attempt that is still at work cannot have begun. Raises InvalidRequest for a store that
-    cannot be listed.
+    A file that only a foreign metadata file names is no stray: another catalog may keep the table, or this one was
+    restored from a backup (`table_metadata`). ``older_than``: when an attempt that is still at work cannot have begun.
+    Raises InvalidRequest for a store that cannot be listed, Unavailable while another catalog commits.
     """
-    io = table.iceberg.io
-    if not isinstance(io, PyArrowFileIO):
-        raise InvalidRequest("only files that pyarrow reads can be listed", table=table.name, io=type(io).__name__)
-    location = table.iceberg.location().rstrip("/")
-    scheme, host, path = PyArrowFileIO.parse_location(location)
-    with foreign(table=table.name):
-        found = io.fs_by_scheme(scheme, host).get_file_info(FileSelector(path, recursive=True, allow_not_found=True))
+    found = list(listed(table))
+    existing = {place_of(url) for url, _ in found}
     table.refresh()
-    metadata = table.iceberg.metadata
-    named = {_place(each) for each in _named(table, metadata)}
+    named = {place_of(each) for each in _named(table, table.iceberg.metadata)}
+    others = foreign_metadata(table)
+    for each in others:
+        if not lost_its_race(table, each.metadata, existing):
+            named |= {place_of(each.url), *map(place_of, _named(table, each.metadata, missing=True))}
+    if {each.url for each in foreign_metadata(table)} - {each.url for each in others}:
+        raise Unavailable("another catalog commits to this table now; try again", table=table.name)
     own = None if table.has_own_location else _once_named(table)
+    location = table.iceberg.location().rstrip("/")
     return [
-        Stray(url, each.size)
-        for each in found
-        if each.type == FileType.File
-        and each.mtime_ns is not None
-        and each.mtime_ns // 1_000_000 < older_than
-        and _place(url := location + each.path.removeprefix(path)) not in named
-        and (_is_ours(each.path.removeprefix(path)) if own is None else _place(url) in own)
+        Stray(url, info.size)
+        for url, info in found
+        if info.mtime_ns is not None
+        and info.mtime_ns // 1_000_000 < older_than
+        and place_of(url) not in named
+        and (_is_ours(url.removeprefix(location)) if own is None else place_of(url) in own)
     ]
 
 
@@ -241,12 +241,12 @@ def _is_ours(path: str) -> bool:
     return WRITTEN_BY_US.fullmatch(path) is not None
 
 
-def _once_named(table: LakeTable) -> set[tuple[str, str]]:
+def _once_named(table: LakeTable) -> set[Place]:
     """Return what the table's earlier metadata files name, as far as those and their manifests still exist.
 
     This is the only proof for a table of an earlier version, whose location another table may share.
     """
-    found: set[tuple[str, str]] = set()
+    found: set[Place] = set()
     for entry in table.iceberg.metadata.metadata_log:
         try:
             with foreign(table=table.name):
@@ -254,7 +254,7 @@ def _once_named(table: LakeTable) -> set[tuple[str, str]]:
         except CorruptData:
             continue
         if earlier.table_uuid == table.iceberg.metadata.table_uuid:
-            found |= {_place(each) for each in _named(table, earlier, missing=True)}
+            found |= {place_of(each) for each in _named(table, earlier, missing=True)}
     return found
 
 
@@ -263,12 +263,6 @@ def sweep(table: LakeTable, found: Sequence[Stray], advance: Callable[[int], Non
         with suppress(FileNotFoundError):
             table.remove(each.url)
         advance(1)
-
-
-def _place(url: str) -> tuple[str, str]:
-    """Bucket and path: a catalog's Java writes ``file:/lake`` and ``s3a://`` where the table's location has others."""
-    _, host, path = PyArrowFileIO.parse_location(url)
-    return host, path
 
 
 def _named(table: LakeTable, metadata: TableMetadata, *, missing: bool = False) -> set[str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -195,6 +197,47 @@ def test_compacting_makes_few_files_of_many_and_dropping_takes_two_words(tables:
     assert tables.rows(name) == 2 * RECORDS
     tables.house.run("table", "drop", name, "--execute")
     assert name not in tables.house.run("table", "list").stdout
+
+
+def two_days_old(tables: Tables) -> None:
+    """Every file of every table: compact leaves younger ones, which an attempt may be writing."""
+    for each in (tables.folder / "warehouse").rglob("*"):
+        os.utime(each, (each.stat().st_atime, each.stat().st_mtime - 2 * 86_400))
+
+
+@pytest.mark.parametrize("how", ["renamed", "dropped", "another catalog", "restored catalog"])
+def test_compacting_deletes_no_file_of_another_table_or_catalog(tables: Tables, how: str) -> None:
+    topic = made(tables, "namesake-" + how.replace(" ", "-"), 1)
+    name, catalog = tables.create(topic, "--name", "kafka.namesake"), tables.folder / "catalog.db"
+    with tables.house.agent():
+        eventually(lambda: all_copied(tables, topic))
+        if how == "restored catalog":
+            shutil.copy(catalog, tables.folder / "backup.db")
+        tables.follow(name)
+        files = {each.file.file_path.removeprefix("file://") for each in tables.table(name).scan().plan_files()}
+        if how == "renamed":
+            load_catalog("tierstate", type="sql", uri=f"sqlite:///{catalog}").rename_table(name, "kafka.renamed")
+        elif how == "dropped":
+            tables.house.run("table", "drop", name, "--execute")
+        else:
+            catalog.rename(tables.folder / "live.db")
+        if how == "restored catalog":
+            (tables.folder / "backup.db").rename(catalog)
+        else:
+            tables.create(topic, "--name", name)
+        tables.follow(name)
+        two_days_old(tables)
+        shown = tables.house.json("table", "compact", name)
+        done = tables.house.json("table", "compact", name, "--older-than", "0", "--keep-snapshots", "1", "--execute")
+        assert files.isdisjoint(each.removeprefix("file://") for each in shown["files"])
+        assert bool(done["unknown_metadata"]) == (how == "restored catalog")
+        assert all(Path(each).exists() for each in files)
+        assert tables.check(name)["findings"] == []
+        if how.endswith("catalog"):
+            (tables.folder / "live.db").rename(catalog)
+            assert tables.check(name)["findings"] == []
+        for each in {name, "kafka.renamed"} if how == "renamed" else {name}:
+            tables.house.run("table", "drop", each, "--execute")
 
 
 def produced(tables: Tables, topic: str, values: list[bytes | None]) -> None:
