@@ -1,30 +1,29 @@
-"""``tierstate table create``, ``list``, ``follow``, ``check``, ``compact``, ``drop``."""
+"""``tierstate table`` and its commands; ``repair`` stands in `table_repair`."""
 
 from __future__ import annotations
 
 import re
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
-from ..runtime.columns_extra import MODULES
-from ..state.errors import Difference, InvalidRequest, MissingExtra, TierstateError
+from ..state.errors import Difference, InvalidRequest, TierstateError
 from ..state.routing import Isolation
+from .catalog import catalog_of
 from .context import Context
 from .flags import DurationType, acts, from_bucket, pass_context
 from .reading import isolation_option
+from .table_repair import repair
 from .task_runs import by_processes, by_spark
 from .topic_argument import TopicArgument, TopicType
 from .typed_flags import TypedFlags, latest_schema, schema_text, typed_options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from ..lake.any_job import AnyRun
     from ..lake.table import LakeTable
-    from ..lake.table_catalog import LakeCatalog
     from ..values.form import Form
 
 NEEDED = ("kafka.bootstrap.servers", "store.url")
@@ -35,6 +34,9 @@ ORPHAN_AGE_MS = 86_400_000
 @click.group("table", epilog="Example: tierstate table create orders; tierstate table follow --once")
 def command() -> None:
     """Iceberg tables that follow topics: every record once, and what the log deletes is deleted."""
+
+
+command.add_command(repair)
 
 
 @command.command("create", epilog="Example: tierstate table create orders --name kafka.orders --keep")
@@ -61,7 +63,7 @@ def create(
     --value-format makes a typed column of values; what does not parse keeps its bytes in _corrupt. Where the schema is
     the registry's latest, the table grows with it.
     """
-    with _catalog(context) as catalog, context.connected() as connection:
+    with catalog_of(context) as catalog, context.connected() as connection:
         from ..lake.table_catalog import require_new
         from ..lake.table_facts import TableFacts
         from ..log.record_columns import record_schema
@@ -85,7 +87,7 @@ def create(
 @pass_context
 def show(context: Context) -> None:
     """List the tables that follow topics, and how far each is."""
-    with _catalog(context) as catalog:
+    with catalog_of(context) as catalog:
         _show(context, [catalog.table(name) for name in catalog.ours()])
 
 
@@ -96,7 +98,7 @@ def show(context: Context) -> None:
 @pass_context
 def check(context: Context, table: str, local: bool) -> None:
     """Hold every row of a table against the log, partition by partition. Exit code 1 where they differ."""
-    with _catalog(context) as catalog, context.reading(*NEEDED) as connection:
+    with catalog_of(context) as catalog, context.reading(*NEEDED) as connection:
         from ..lake.table_check import check_table
         from ..lake.table_open import open_log
 
@@ -131,7 +133,7 @@ def evolve(context: Context, table: str, value_schema: str | None, key_schema: s
     Without a schema here the registry's latest, of a table that grows with it: then `follow` does it by itself, once it
     meets one. Run again it does nothing.
     """
-    with _catalog(context) as catalog:
+    with catalog_of(context) as catalog:
         from ..lake.table_evolve import evolve_table
         from ..lake.table_open import fresh_attempt
 
@@ -168,7 +170,7 @@ def _wanted(context: Context, table: LakeTable, schemas: Mapping[str, str | None
 @pass_context
 def drop(context: Context, table: str, execute: bool) -> None:
     """Take a table out of the catalog. Its files stay where they are: delete the folder that is named."""
-    with _catalog(context) as catalog:
+    with catalog_of(context) as catalog:
         found = catalog.table(table)
         files = found.data_files()
         rows = [
@@ -215,7 +217,7 @@ def follow(
 def _follow_once(context: Context, tables: tuple[str, ...], local: bool, run: AnyRun | None) -> None:
     failed: list[TierstateError] = []
     rows = []
-    with _catalog(context) as catalog, context.connected(*NEEDED) as connection:
+    with catalog_of(context) as catalog, context.connected(*NEEDED) as connection:
         from ..lake.table_keeper import catch_up
         from ..lake.table_open import limits_of, means_of, open_log, pace_of
 
@@ -244,7 +246,7 @@ def _follow(context: Context, tables: tuple[str, ...], local: bool) -> None:
     keep_files_private(context)
     settings = context.settings_with(*NEEDED)
     logger = service_logs(context)
-    with _catalog(context) as catalog:
+    with catalog_of(context) as catalog:
         from ..app.services import open_serving_parts
         from ..lake.table_keeper import Keeper, feed_table_metrics
         from ..lake.table_open import limits_of, log_of, pace_of, reads_of
@@ -286,7 +288,7 @@ def compact(context: Context, table: str, keep_snapshots: int, older_than: float
     from ..state.offsets import TimestampMs
 
     now = SystemClock().now_ms()
-    with _catalog(context) as catalog, context.output.progress("compacting") as advance:
+    with catalog_of(context) as catalog, context.output.progress("compacting") as advance:
         from ..lake.table_metadata import foreign_metadata
         from ..lake.table_open import fresh_attempt
         from ..lake.table_upkeep import compact as compact_files
@@ -340,15 +342,3 @@ def _show(context: Context, tables: list[LakeTable]) -> None:
         said = (each.name, facts.topic, str(facts.topic_id), facts.isolation.value, facts.keep)
         rows.append((*said, *formats, facts.version, ends))
     context.output.table(names, rows)
-
-
-@contextmanager
-def _catalog(context: Context) -> Iterator[LakeCatalog]:
-    try:
-        from ..lake.table_open import open_catalog
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] in ("pyiceberg", "sqlalchemy", *MODULES):
-            raise MissingExtra("lake", "table") from error
-        raise
-    with open_catalog(context.settings) as catalog:
-        yield catalog

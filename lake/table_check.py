@@ -22,7 +22,7 @@ from .kept import Keep
 from .table import LakeTable
 from .table_follow import no_lease
 from .table_log import TopicLog
-from .table_place import Reach, Written
+from .table_place import Reach, TablePlace, Written
 from .table_rows import aligned, between, first_difference, rows_between
 
 WINDOW_BYTES = 64 * 2**20
@@ -60,9 +60,16 @@ class CheckedTable:
 
 
 def check_table(
-    table: LakeTable, log: TopicLog, window_bytes: int = WINDOW_BYTES, keep: Keep = no_lease
+    table: LakeTable,
+    log: TopicLog,
+    window_bytes: int = WINDOW_BYTES,
+    keep: Keep = no_lease,
+    place: TablePlace | None = None,
 ) -> CheckedTable:
-    """Of the newest snapshot. Raises what reading does, and InvalidRequest for a topic that was made anew."""
+    """Check the newest snapshot. ``place``: one that is to be proven, instead of the table's own.
+
+    Raises what reading does, and InvalidRequest for a topic that was made anew.
+    """
     if log.topic_id() != table.facts.topic_id:
         raise InvalidRequest(
             "the topic was made anew; nothing is left to hold the table against",
@@ -70,7 +77,7 @@ def check_table(
             topic=table.facts.topic,
         )
     found = CheckedTable()
-    for number, reach in sorted(table.place().partitions.items()):
+    for number, reach in sorted((place or table.place()).partitions.items()):
         found.partitions.append(_check_partition(table, log, number, reach, window_bytes, keep, found.findings))
     named = sum(each.rows + each.older for each in found.partitions)
     if (total := table.count()) != named and not found.findings:

@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 from datetime import date
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyiceberg.manifest import DataFile
 
 from ..leader.act import Act
-from ..state.errors import CorruptData, InvalidRequest
+from ..state.errors import InvalidRequest
+from ..state.offsets import Extent, Offset
 from .columns import Rows
 from .encodings import WRITER
 from .names import date_of, day_name
@@ -140,9 +142,29 @@ def _require_day(table: LakeTable, partition: int, key: str, records: pa.Table) 
         ) from None
 
 
-def require_single(file: DataFile, table: LakeTable, partition_id: int) -> int:
-    """The one Kafka partition of a file's rows. Raises CorruptData for a file of several: another engine wrote it."""
+def single_partition(file: DataFile, partition_id: int) -> int | None:
+    """Return the one Kafka partition of a file's rows, or None for a file of several: another engine wrote it."""
     lower, upper = file.lower_bounds.get(partition_id), file.upper_bounds.get(partition_id)
-    if lower is None or lower != upper:
-        raise CorruptData("a file of the table has rows of several partitions", table=table.name, file=file.file_path)
-    return int.from_bytes(lower, "little", signed=True)
+    return None if lower is None or lower != upper else int.from_bytes(lower, "little", signed=True)
+
+
+def partitions_of(table: LakeTable, file: DataFile) -> dict[int, Extent]:
+    """Return the offsets (end exclusive) of each Kafka partition in a file. A file of several is read."""
+    schema = table.iceberg.schema()
+    number = single_partition(file, schema.find_field("partition").field_id)
+    offset_id = schema.find_field("offset").field_id
+    if number is not None and offset_id in file.lower_bounds:
+        first, last = bounds_of(file, offset_id)
+        return {number: Extent(Offset(first), Offset(last + 1))}
+    with table.opened(file.file_path) as source:
+        rows = pq.read_table(source, columns=["partition", "offset"])
+    found = rows.group_by("partition").aggregate([("offset", "min"), ("offset", "max")]).sort_by("partition")
+    return {
+        row["partition"]: Extent(Offset(row["offset_min"]), Offset(row["offset_max"] + 1)) for row in found.to_pylist()
+    }
+
+
+def bounds_of(file: DataFile, field_id: int) -> tuple[int, int]:
+    """The smallest and the largest value of an integer column."""
+    lower, upper = file.lower_bounds[field_id], file.upper_bounds[field_id]
+    return int.from_bytes(lower, "little", signed=True), int.from_bytes(upper, "little", signed=True)

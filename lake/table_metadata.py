@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from pyarrow.fs import FileInfo, FileSelector, FileType
 from pyiceberg.exceptions import ValidationError
+from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.serializers import FromInputFile
@@ -43,36 +44,38 @@ def place_of(url: str) -> Place:
     return host, path
 
 
-def listed(table: LakeTable, folder: str = "") -> Iterator[tuple[str, FileInfo]]:
-    """List the files below a folder of the table's location. Raises InvalidRequest for a store that has no listing."""
-    io = table.iceberg.io
+def listed(io: FileIO, location: str, name: str) -> Iterator[tuple[str, FileInfo]]:
+    """List the files below a location. Raises InvalidRequest for a store that has no listing."""
     if not isinstance(io, PyArrowFileIO):
-        raise InvalidRequest("only files that pyarrow reads can be listed", table=table.name, io=type(io).__name__)
-    location = table.iceberg.location().rstrip("/") + folder
+        raise InvalidRequest("only files that pyarrow reads can be listed", table=name, io=type(io).__name__)
+    location = location.rstrip("/")
     scheme, host, path = PyArrowFileIO.parse_location(location)
-    with foreign(table=table.name):
+    with foreign(table=name):
         found = io.fs_by_scheme(scheme, host).get_file_info(FileSelector(path, recursive=True, allow_not_found=True))
     for each in found:
         if each.type == FileType.File:
             yield location + each.path.removeprefix(path), each
 
 
-def foreign_metadata(table: LakeTable) -> list[ForeignMetadata]:
-    """Return the metadata files of this table that its catalog, as it was loaded, does not know; the newest last.
+def metadata_below(io: FileIO, location: str, name: str, known: Container[Place] = ()) -> list[ForeignMetadata]:
+    """Return the metadata files below a table's location, but for ``known`` ones; the newest last.
 
     A file that was not written to its end is left out: no catalog can name it.
     """
-    known = {place_of(table.iceberg.metadata_location)}
-    known |= {place_of(each.metadata_file) for each in table.iceberg.metadata.metadata_log}
     found = []
-    for url, _ in listed(table, "/metadata"):
-        if not url.endswith(SUFFIX) or place_of(url) in known:
-            continue
-        with suppress(ValueError, ValidationError), foreign(table=table.name):
-            metadata = FromInputFile.table_metadata(table.iceberg.io.new_input(url))
-            if metadata.table_uuid == table.iceberg.metadata.table_uuid:
-                found.append(ForeignMetadata(url, metadata))
+    for url, _ in listed(io, f"{location.rstrip('/')}/metadata", name):
+        if url.endswith(SUFFIX) and place_of(url) not in known:
+            with suppress(ValueError, ValidationError), foreign(table=name):
+                found.append(ForeignMetadata(url, FromInputFile.table_metadata(io.new_input(url))))
     return sorted(found, key=lambda each: (each.metadata.last_sequence_number, each.metadata.last_updated_ms))
+
+
+def foreign_metadata(table: LakeTable) -> list[ForeignMetadata]:
+    """Return the metadata files of this table that its catalog, as it was loaded, does not know; the newest last."""
+    iceberg = table.iceberg
+    known = {place_of(each.metadata_file) for each in iceberg.metadata.metadata_log}
+    found = metadata_below(iceberg.io, iceberg.location(), table.name, known | {place_of(iceberg.metadata_location)})
+    return [each for each in found if each.metadata.table_uuid == iceberg.metadata.table_uuid]
 
 
 def lost_its_race(table: LakeTable, metadata: TableMetadata, existing: Container[Place]) -> bool:

@@ -26,11 +26,20 @@ from ..leader.act import Act, run
 from ..state.errors import CorruptData, InvalidRequest, Unavailable
 from ..state.offsets import TimestampMs
 from .table import Change, LakeTable, foreign
-from .table_commit import bounds_of
-from .table_files import Attempt, day_folder, give_back, grouped, nothing_left, require_single, rewrite
+from .table_files import (
+    Attempt,
+    bounds_of,
+    day_folder,
+    give_back,
+    grouped,
+    nothing_left,
+    partitions_of,
+    rewrite,
+    single_partition,
+)
 from .table_metadata import Place, foreign_metadata, listed, lost_its_race, place_of
 from .table_place import OFFSETS
-from .table_rows import first_difference, rows_of_file
+from .table_rows import first_difference, of_partition, rows_of_file
 
 TARGET_BYTES = 128 * 2**20
 """Of a compacted file; one of half of that is left as it is."""
@@ -52,7 +61,9 @@ EXPIRED_AT_ONCE = 100
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """Small files that follow each other, of one partition and one day."""
+    """Small files that follow each other, of one partition and one day; or its rows in one file of several partitions,
+    which another engine wrote.
+    """
 
     partition: int
     day: str
@@ -61,14 +72,17 @@ class Bin:
 
 
 def bins(table: LakeTable, target_bytes: int = TARGET_BYTES) -> list[Bin]:
-    """What is to be compacted now."""
+    """What is to be compacted now; files of several partitions first, one after another."""
     offset_id = table.iceberg.schema().find_field("offset").field_id
     partition_id = table.iceberg.schema().find_field("partition").field_id
     groups: dict[tuple[int, str], list[tuple[int, DataFile]]] = defaultdict(list)
-    for file in table.data_files():
-        number = require_single(file, table, partition_id)
-        groups[number, day_folder(file)].append((bounds_of(file, offset_id)[0], file))
     found = []
+    for file in table.data_files():
+        if (number := single_partition(file, partition_id)) is None:
+            parts = partitions_of(table, file).items()
+            found += [Bin(part, day_folder(file), (file,), extent.start) for part, extent in parts]
+        else:
+            groups[number, day_folder(file)].append((bounds_of(file, offset_id)[0], file))
     for (number, day), files in sorted(groups.items()):
         for small in _runs(sorted(files, key=lambda each: each[0]), target_bytes):
             found.append(Bin(number, day, tuple(file for _, file in small), small[0][0]))
@@ -106,14 +120,29 @@ def compact(table: LakeTable, attempt_id: Callable[[], str], *, execute: bool, b
     """Until nothing is left of what is small and can be larger. Raises what reading and writing do."""
     done = Compacted()
     while found := bins(table):
-        group = found[:bins_of]
+        groups = list(_groups(found, bins_of))
         if not execute:
-            return Compacted(sum(len(each.files) for each in found), len(found), -(-len(found) // bins_of))
-        if run(compact_bins(table, Attempt(attempt_id()), group)):
-            done.small += sum(len(each.files) for each in group)
-            done.large += len(group)
+            return Compacted(len(_files(found)), len(found), len(groups))
+        if run(compact_bins(table, Attempt(attempt_id()), groups[0])):
+            done.small += len(_files(groups[0]))
+            done.large += len(groups[0])
             done.commits += 1
     return done
+
+
+def _groups(found: Sequence[Bin], bins_of: int) -> Iterator[Sequence[Bin]]:
+    """The bins of each commit. A file of several partitions has a commit of its own, for all of its rows."""
+    parts: dict[str, list[Bin]] = defaultdict(list)
+    for each in found:
+        if len(each.files) == 1:
+            parts[each.files[0].file_path].append(each)
+    yield from parts.values()
+    whole = [each for each in found if len(each.files) > 1]
+    yield from (whole[at : at + bins_of] for at in range(0, len(whole), bins_of))
+
+
+def _files(group: Sequence[Bin]) -> list[DataFile]:
+    return list({file.file_path: file for each in group for file in each.files}.values())
 
 
 def compact_bins(table: LakeTable, attempt: Attempt, group: Sequence[Bin]) -> Act[bool]:
@@ -126,7 +155,7 @@ def compact_bins(table: LakeTable, attempt: Attempt, group: Sequence[Bin]) -> Ac
             name = f"{each.day}/{attempt.id}-{each.partition:05d}-{each.first_offset:020d}-compacted.parquet"
             yield from rewrite(table, attempt, name, _rows_of(table, each))
             _require_same(table, attempt.files[-1], each)
-    drop = [file for each in group for file in each.files]
+    drop = _files(group)
     while True:
         with nothing_left(table, attempt):
             yield "write manifests"
@@ -151,7 +180,8 @@ def _require_same(table: LakeTable, file: DataFile, small: Bin) -> None:
 
 def _rows_of(table: LakeTable, small: Bin) -> Iterator[pa.Table]:
     """In the row groups of the file that they become."""
-    return grouped(chain.from_iterable(rows_of_file(table, file) for file in small.files))
+    rows = chain.from_iterable(rows_of_file(table, file) for file in small.files)
+    return grouped(of_partition(each, small.partition) for each in rows)
 
 
 def old_snapshots(table: LakeTable, keep: int, older_than: TimestampMs) -> list[int]:
@@ -214,7 +244,7 @@ def strays(table: LakeTable, older_than: TimestampMs) -> list[Stray]:
     restored from a backup (`table_metadata`). ``older_than``: when an attempt that is still at work cannot have begun.
     Raises InvalidRequest for a store that cannot be listed, Unavailable while another catalog commits.
     """
-    found = list(listed(table))
+    found = list(listed(table.iceberg.io, table.iceberg.location(), table.name))
     existing = {place_of(url) for url, _ in found}
     table.refresh()
     named = {place_of(each) for each in _named(table, table.iceberg.metadata)}
