@@ -1,4 +1,4 @@
-"""``tierstate table`` and its commands; ``repair`` stands in `table_repair`."""
+"""``tierstate table`` and its commands; ``list`` and ``repair`` have modules of their own."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from .catalog import catalog_of
 from .context import Context
 from .flags import DurationType, acts, from_bucket, pass_context
 from .reading import isolation_option
+from .table_list import show, show_made
 from .table_repair import repair
 from .task_runs import by_processes, by_spark
 from .topic_argument import TopicArgument, TopicType
@@ -37,6 +38,7 @@ def command() -> None:
 
 
 command.add_command(repair)
+command.add_command(show)
 
 
 @command.command("create", epilog="Example: tierstate table create orders --name kafka.orders --keep")
@@ -75,7 +77,7 @@ def create(
         facts = TableFacts(found.name, found.topic_id, Isolation(isolation), (shape,), keep, grows)
         wanted = name or default_name(found.name)
         if execute:
-            _show(context, [catalog.create(wanted, facts)])
+            show_made(context, catalog.create(wanted, facts))
             return
         require_new(catalog, wanted, facts)
         rows = [("table", wanted), ("topic", facts.topic), ("keep", facts.keep), *facts.columns.said().items()]
@@ -83,21 +85,24 @@ def create(
         context.output.note("nothing was made: this is --dry-run")
 
 
-@command.command("list", epilog="Example: tierstate table list --json")
-@pass_context
-def show(context: Context) -> None:
-    """List the tables that follow topics, and how far each is."""
-    with catalog_of(context) as catalog:
-        _show(context, [catalog.table(name) for name in catalog.ours()])
-
-
 @command.command("check", epilog="Example: tierstate table check kafka.orders")
 @click.argument("table")
 @click.option("--local", is_flag=True, help="The local tier counts too, where the table followed it (follow --local).")
+@click.option(
+    "--max-behind",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    metavar="RECORDS",
+    help="Exit code 1 where the table has less than the topic by more offsets than these.",
+)
 @from_bucket()
 @pass_context
-def check(context: Context, table: str, local: bool) -> None:
-    """Hold every row of a table against the log, partition by partition. Exit code 1 where they differ."""
+def check(context: Context, table: str, local: bool, max_behind: int) -> None:
+    """Hold every row of a table against the log, partition by partition. Exit code 1 where they differ.
+
+    The table should have what the topic had when the check began: in the remote tier, or with --local in both.
+    """
     with catalog_of(context) as catalog, context.reading(*NEEDED) as connection:
         from ..lake.table_check import check_table
         from ..lake.table_open import open_log
@@ -105,20 +110,23 @@ def check(context: Context, table: str, local: bool) -> None:
         found = catalog.table(table)
         with open_log(connection, found.facts, context.output.note, local=local) as (log, keep):
             done = check_table(found, log, keep=keep)
-    columns = ("partition", "start", "end", "rows", "corrupt_records", "older_rows", "digest")
+    columns = ("partition", "start", "end", "behind", "rows", "corrupt_records", "older_rows", "digest")
     rows = [
-        (each.partition, each.start, each.end, each.rows, each.corrupt, each.older, each.digest)
+        (each.partition, each.start, each.end, each.behind, each.rows, each.corrupt, each.older, each.digest)
         for each in done.partitions
     ]
     findings = [{"partition": each.partition, "problem": each.problem, "offset": each.offset} for each in done.findings]
     named = [dict(zip(columns, row, strict=True)) for row in rows]
-    context.output.table(columns, rows, {"table": found.name, "partitions": named, "findings": findings})
+    said = {"table": found.name, "behind": done.behind, "partitions": named, "findings": findings}
+    context.output.table(columns, rows, said)
     for each in done.findings:
         where = "" if each.partition is None else f"partition {each.partition}: "
         at = "" if each.offset is None else f", from offset {each.offset} on"
         context.output.note(f"{where}{each.problem}{at}")
     if done.findings:
         raise Difference("a table is not its log", table=found.name, findings=len(done.findings))
+    if done.behind > max_behind:
+        raise Difference("a table is behind its topic", table=found.name, behind=done.behind, max_behind=max_behind)
 
 
 @command.command("evolve", epilog="Example: tierstate table evolve kafka.orders --value-schema orders.ddl --execute")
@@ -329,16 +337,3 @@ def compact(context: Context, table: str, keep_snapshots: int, older_than: float
 def default_name(topic: str) -> str:
     """A table's name has no dots of its own."""
     return "kafka." + re.sub("[^A-Za-z0-9_]", "_", topic)
-
-
-def _show(context: Context, tables: list[LakeTable]) -> None:
-    """``keys``, ``values``: their format; empty: bytes. ``version``: of the columns."""
-    names = ("table", "topic", "topic_id", "isolation", "keep", "keys", "values", "version", "ends")
-    rows = []
-    for each in tables:
-        facts, place = each.facts, each.place()
-        ends = " ".join(f"{number}:{reach.end}" for number, reach in sorted(place.partitions.items()))
-        formats = [form.format if form else "" for form in (facts.columns.key, facts.columns.value)]
-        said = (each.name, facts.topic, str(facts.topic_id), facts.isolation.value, facts.keep)
-        rows.append((*said, *formats, facts.version, ends))
-    context.output.table(names, rows)

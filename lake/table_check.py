@@ -20,7 +20,7 @@ from ..state.offsets import Extent, Offset
 from .columns import Columns, Rows
 from .kept import Keep
 from .table import LakeTable
-from .table_follow import no_lease
+from .table_follow import no_lease, require_tiered
 from .table_log import TopicLog
 from .table_place import Reach, TablePlace, Written
 from .table_rows import aligned, between, first_difference, rows_between
@@ -41,7 +41,8 @@ class TableFinding:
 class CheckedPartition:
     """Offsets ``[start, end)`` were compared. ``digest``: the record digest of both; empty where they differ, and
     where the table lacks columns of it, or has them typed. ``corrupt``: of ``rows``, those that do not parse.
-    ``older``: rows below the log start: nothing is left to compare them with.
+    ``older``: rows below the log start: nothing is left to compare them with. ``behind``: offsets that the log had when
+    the check began, and the table has not.
     """
 
     partition: int
@@ -51,12 +52,18 @@ class CheckedPartition:
     digest: str = ""
     older: int = 0
     corrupt: int = 0
+    behind: int = 0
 
 
 @dataclass
 class CheckedTable:
     partitions: list[CheckedPartition] = field(default_factory=list)
     findings: list[TableFinding] = field(default_factory=list)
+
+    @property
+    def behind(self) -> int:
+        """Offsets of all partitions that the table has not."""
+        return sum(each.behind for each in self.partitions)
 
 
 def check_table(
@@ -76,9 +83,15 @@ def check_table(
             table=table.name,
             topic=table.facts.topic,
         )
+    require_tiered(table, log)
     found = CheckedTable()
-    for number, reach in sorted((place or table.place()).partitions.items()):
-        found.partitions.append(_check_partition(table, log, number, reach, window_bytes, keep, found.findings))
+    reaches = (place or table.place()).partitions
+    extents = {number: log.extent(number) for number in range(log.partitions())}
+    for number, extent in extents.items():
+        reach = reaches.get(number, Reach(extent.start, extent.start))
+        done = _check_partition(table, log, number, reach, window_bytes, keep, found.findings)
+        done.behind = max(0, extent.end - max(reach.end, extent.start))
+        found.partitions.append(done)
     named = sum(each.rows + each.older for each in found.partitions)
     if (total := table.count()) != named and not found.findings:
         found.findings.append(TableFinding(None, f"{total - named} rows are outside of what the table's place says"))

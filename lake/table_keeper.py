@@ -21,7 +21,7 @@ from .export import MOVED, TRIES
 from .table import LakeTable
 from .table_catalog import LakeCatalog
 from .table_facts import TableFacts
-from .table_follow import ALONE, Look, Means, Round, Step, TableLimits, below, follow_round, look_at
+from .table_follow import ALONE, Look, Means, Round, Step, TableLimits, below, follow_round, look_at, require_tiered
 from .table_log import TopicLog
 from .table_upkeep import expire_some
 
@@ -76,7 +76,10 @@ def catch_up(
     pace: FollowPace,
     means: Means = ALONE,
 ) -> CaughtUp:
-    """Until the table has what is there now. Raises what a round does; `AGAIN` when it came `TRIES` times in a row."""
+    """Until the table has what is there now. Raises what a round does; `AGAIN` when it came `TRIES` times in a row, and
+    InvalidRequest for a topic that is not tiered.
+    """
+    require_tiered(catalog.table(name), log)
     done, tries = CaughtUp(), TRIES
     while True:
         table = catalog.table(name)
@@ -159,7 +162,11 @@ class Keeper:
         return 0.0 if kept.behind_since is None else self._pace.clock.monotonic() - kept.behind_since
 
     def stopped(self) -> list[str]:
-        return [f"table {name}: {kept.stopped}" for name, kept in self.tables.items() if kept.stopped]
+        return [
+            f"table {name}: {kept.stopped}"
+            for name, kept in self.tables.items()
+            if kept.stopped and (kept.facts is not None or self._names)  # others may keep tables in this catalog too
+        ]
 
     def _ours(self) -> tuple[str, ...]:
         if self._names:

@@ -240,6 +240,50 @@ def test_compacting_deletes_no_file_of_another_table_or_catalog(tables: Tables, 
             tables.house.run("table", "drop", each, "--execute")
 
 
+def test_list_shows_every_table_and_why_one_cannot_go_on(tables: Tables) -> None:
+    """Exit codes of follow and check say the same."""
+    topic, untiered = made(tables, "listed", 1), "not-tiered"
+    tables.house.append(untiered, 10, 0)
+    late, sick, never = (tables.create(each, "--name", f"kafka.lists.{at}") for at, each in enumerate((topic,) * 3))
+    nothing = tables.create(untiered, "--name", "kafka.lists.untiered")
+    with tables.house.agent():
+        eventually(lambda: all_copied(tables, topic))
+        tables.follow(late)
+        Path(tables.table(sick).metadata_location.removeprefix("file://")).unlink()
+        refused = tables.house.run("table", "follow", "--once", nothing, code=2).stderr
+        assert "the topic is not tiered" in refused
+        assert "the topic is not tiered" in tables.house.run("table", "check", nothing, code=2).stderr
+        behind = tables.check(never, code=1)["behind"]
+        assert behind == tables.rows(late)
+        assert tables.check(never, "--max-behind", str(behind))["partitions"][0]["rows"] == 0
+        states = {each["table"]: (each["state"], each["lag"]) for each in tables.house.json("table", "list")}
+    assert states[late] == ("current", 0)
+    assert states[never] == ("behind", behind)
+    assert states[nothing] == states[sick] == ("stopped", "")
+    assert "is missing" in listed(tables, sick)["reason"]
+    catalog = load_catalog("tierstate", type="sql", uri=f"sqlite:///{tables.folder}/catalog.db")
+    for each in (late, sick, never, nothing):
+        catalog.drop_table(each)
+
+
+def test_a_service_is_ready_again_once_its_stopped_table_is_dropped(tables: Tables) -> None:
+    topic = made(tables, "dropped-stopped", 1)
+    name = tables.create(topic, "--name", "kafka.stopped.t")
+    with tables.house.agent():
+        eventually(lambda: all_copied(tables, topic))
+        iceberg = tables.table(name)
+        with iceberg.transaction() as transaction:
+            transaction.set_properties({"commit.retry.num-retries": "4"})
+        service = tables.house.start("table", "follow", "--set", f"state_dir={tables.folder / 'stopped'}")
+        eventually(lambda: service.out.read_text())
+        ready = f"http://{service.said()['management']}/readyz"
+        eventually(lambda: get(ready)[0] == 503 and name in get(ready)[1].decode())
+        load_catalog("tierstate", type="sql", uri=f"sqlite:///{tables.folder}/catalog.db").drop_table(name)
+        eventually(lambda: get(ready)[0] == 200)
+        assert name not in metrics(service)
+        assert service.stop(signal.SIGTERM, seconds=10.0) == 0
+
+
 def produced(tables: Tables, topic: str, values: list[bytes | None]) -> None:
     config = {**tables.house.kafka.client_config, "log_level": 0, "enable.idempotence": True}
     producer: Any = Producer(config)
