@@ -9,23 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from datetime import date
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.manifest import DataFile
 
 from ..leader.act import Act
-from ..state.errors import InvalidRequest
 from ..state.offsets import Extent, Offset
 from .columns import Rows
 from .encodings import WRITER
-from .names import date_of, day_name
+from .names import day_name
 from .parquet import ParquetFile
 from .parted import laid_out
 from .plan import ExportPlan, ExportTask, Shape
 from .table import LakeTable
 from .table_rows import aligned
+from .table_times import within_years
 
 ROW_GROUP_BYTES = 32 * 2**20
 
@@ -47,16 +46,14 @@ def write_rows(
 ) -> Act[None]:
     """The records of a task as files by day. ``batches``: as `parted.laid_out` takes them.
 
-    Raises what ``batches`` and ``made_by`` do, DiskFull, and InvalidRequest for a record of no day that a table can
-    name.
+    Raises what ``batches`` and ``made_by`` do, and DiskFull.
     """
     shape = Shape(table.facts.columns, table.facts.isolation, ROW_GROUP_BYTES, WRITER)
     plan = ExportPlan(table.facts.topic, table.facts.topic_id, 0, shape, ())
     making: dict[str, ParquetFile] = {}
     with ExitStack() as opened:
-        for group in laid_out(plan, task, batches):
+        for group in laid_out(plan, task, map(within_years, batches)):
             if group.records is not None:
-                _require_day(table, task.partition, group.key, group.records)
                 if group.key not in making:
                     making[group.key] = begun = ParquetFile(table.schema, {})
                     opened.callback(begun.close)
@@ -126,20 +123,6 @@ def _put(table: LakeTable, attempt: Attempt, name: str, made: ParquetFile) -> Ac
     attempt.files.append(file := table.put(url, made.pieces()))
     attempt.rows += file.record_count
     made.close()
-
-
-def _require_day(table: LakeTable, partition: int, key: str, records: pa.Table) -> None:
-    """Of a row group of one day."""
-    try:
-        date.fromisoformat(date_of(key))
-    except ValueError:
-        raise InvalidRequest(
-            "a record's time is of no day that a table can be partitioned by",
-            table=table.name,
-            topic=table.facts.topic,
-            partition=partition,
-            offset=records.column("offset")[0].as_py(),
-        ) from None
 
 
 def single_partition(file: DataFile, partition_id: int) -> int | None:

@@ -16,7 +16,7 @@ import duckdb
 import polars as pl
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
 
@@ -243,7 +243,8 @@ def test_compacting_deletes_no_file_of_another_table_or_catalog(tables: Tables, 
 def test_list_shows_every_table_and_why_one_cannot_go_on(tables: Tables) -> None:
     """Exit codes of follow and check say the same."""
     topic, untiered = made(tables, "listed", 1), "not-tiered"
-    tables.house.append(untiered, 10, 0)
+    admin: Any = AdminClient({**tables.house.kafka.client_config, "log_level": 0})
+    admin.create_topics([NewTopic(untiered, 1, 1)], operation_timeout=30)[untiered].result(30)
     late, sick, never = (tables.create(each, "--name", f"kafka.lists.{at}") for at, each in enumerate((topic,) * 3))
     nothing = tables.create(untiered, "--name", "kafka.lists.untiered")
     with tables.house.agent():
