@@ -42,6 +42,7 @@ from ..state.errors import (
 )
 from ..values.schema_registry import RegistryAccess
 from .columns import Columns, Rows
+from .file_bounds import bounds_of, single_partition
 from .table_facts import TableFacts, columns_property
 from .table_place import ATTEMPT, OFFSETS, TablePlace, place_kept, place_property
 from .table_types import iceberg_schema
@@ -106,7 +107,7 @@ class LakeTable:
             # who expires a snapshot makes its child look like the first one: the sequence number tells
             if before is None and snapshot.sequence_number != FIRST_SEQUENCE_NUMBER:
                 kept = place_kept(self.iceberg.properties, self.facts.topic_id, current)
-                if kept is None:
+                if kept is None or not self._fits(kept):
                     raise PlaceLost(
                         "the snapshots that said how far this table is were expired by another tool, and its property"
                         f" does not fit its rows; `tierstate table repair {self.name}` finds the place again",
@@ -115,6 +116,19 @@ class LakeTable:
                 return kept
             snapshot = before
         return TablePlace({})
+
+    def _fits(self, place: TablePlace) -> bool:
+        """Return whether all files of one Kafka partition are within the place."""
+        schema = self.iceberg.schema()
+        for file in self.data_files():
+            number = single_partition(file, schema.find_field("partition").field_id)
+            if number is None:
+                continue
+            first, last = bounds_of(file, schema.find_field("offset").field_id)
+            reach = place.partitions.get(number)
+            if reach is None or not reach.start <= first <= last < reach.end:
+                return False
+        return True
 
     @property
     def has_own_location(self) -> bool:

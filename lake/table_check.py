@@ -40,10 +40,10 @@ class TableFinding:
 
 @dataclass
 class CheckedPartition:
-    """Offsets ``[start, end)`` were compared. ``digest``: the record digest of both; empty where they differ, and
-    where the table lacks columns of it, has them typed, or cannot have a record's time. ``corrupt``: of ``rows``, those that do not parse.
-    ``older``: rows below the log start: nothing is left to compare them with. ``behind``: offsets that the log had when
-    the check began, and the table has not.
+    """Offsets ``[start, end)`` were compared. ``digest``: the record digest of both; empty where they differ, and where
+    the table lacks columns of it, has them typed, or cannot have a record's time. ``corrupt``: of ``rows``, those that
+    do not parse. ``older``: rows below the log start: nothing is left to compare them with. ``behind``: offsets that
+    the log had when the check began, and the table has not.
     """
 
     partition: int

@@ -18,6 +18,7 @@ from ..leader.act import Act
 from ..state.offsets import Extent, Offset
 from .columns import Rows
 from .encodings import WRITER
+from .file_bounds import bounds_of, single_partition
 from .names import day_name
 from .parquet import ParquetFile
 from .parted import laid_out
@@ -125,12 +126,6 @@ def _put(table: LakeTable, attempt: Attempt, name: str, made: ParquetFile) -> Ac
     made.close()
 
 
-def single_partition(file: DataFile, partition_id: int) -> int | None:
-    """Return the one Kafka partition of a file's rows, or None for a file of several: another engine wrote it."""
-    lower, upper = file.lower_bounds.get(partition_id), file.upper_bounds.get(partition_id)
-    return None if lower is None or lower != upper else int.from_bytes(lower, "little", signed=True)
-
-
 def partitions_of(table: LakeTable, file: DataFile) -> dict[int, Extent]:
     """Return the offsets (end exclusive) of each Kafka partition in a file. A file of several is read."""
     schema = table.iceberg.schema()
@@ -145,9 +140,3 @@ def partitions_of(table: LakeTable, file: DataFile) -> dict[int, Extent]:
     return {
         row["partition"]: Extent(Offset(row["offset_min"]), Offset(row["offset_max"] + 1)) for row in found.to_pylist()
     }
-
-
-def bounds_of(file: DataFile, field_id: int) -> tuple[int, int]:
-    """The smallest and the largest value of an integer column."""
-    lower, upper = file.lower_bounds[field_id], file.upper_bounds[field_id]
-    return int.from_bytes(lower, "little", signed=True), int.from_bytes(upper, "little", signed=True)

@@ -176,7 +176,8 @@ def look_at(table: LakeTable, log: TopicLog) -> Look:
 
 def require_tiered(table: LakeTable, log: TopicLog) -> None:
     """Raises InvalidRequest for a topic of which no agent ever told the tier-state topic anything."""
-    if all(log.lineage(number).last_epoch is None for number in range(log.partitions())):
+    known = any(log.lineage(number).last_epoch is not None for number in range(log.partitions()))
+    if not known and log.topic_id() == table.facts.topic_id:
         raise InvalidRequest(
             "the topic is not tiered: no agent has copied or reported anything of it, so there is nothing to follow",
             table=table.name,

@@ -25,17 +25,16 @@ from pyiceberg.table.metadata import TableMetadata
 from ..leader.act import Act, run
 from ..state.errors import CorruptData, InvalidRequest, Unavailable
 from ..state.offsets import TimestampMs
+from .file_bounds import bounds_of, single_partition
 from .table import Change, LakeTable, foreign
 from .table_files import (
     Attempt,
-    bounds_of,
     day_folder,
     give_back,
     grouped,
     nothing_left,
     partitions_of,
     rewrite,
-    single_partition,
 )
 from .table_metadata import Place, foreign_metadata, listed, lost_its_race, place_of
 from .table_place import OFFSETS
@@ -252,6 +251,7 @@ def strays(table: LakeTable, older_than: TimestampMs) -> list[Stray]:
     for each in others:
         if not lost_its_race(table, each.metadata, existing):
             named |= {place_of(each.url), *map(place_of, _named(table, each.metadata, missing=True))}
+    table.refresh()  # a commit of this catalog that came meanwhile is none of another
     if {each.url for each in foreign_metadata(table)} - {each.url for each in others}:
         raise Unavailable("another catalog commits to this table now; try again", table=table.name)
     own = None if table.has_own_location else _once_named(table)
