@@ -240,6 +240,29 @@ def test_compacting_deletes_no_file_of_another_table_or_catalog(tables: Tables, 
             tables.house.run("table", "drop", each, "--execute")
 
 
+def test_a_catalog_restored_to_before_a_compaction_is_repaired(tables: Tables) -> None:
+    topic = made(tables, "restored", 1)
+    name, catalog, backup = tables.create(topic), tables.folder / "catalog.db", tables.folder / "backup.db"
+    compaction = ("table", "compact", name, "--keep-snapshots", "1", "--older-than", "0", "--execute")
+    with tables.house.agent():
+        eventually(lambda: all_copied(tables, topic))
+        tables.follow(name)
+        shutil.copy(catalog, backup)
+        tables.follow(name, "--local")
+        tables.house.json(*compaction)
+        two_days_old(tables)
+        assert tables.house.json(*compaction)["files_removed"]
+        shutil.copy(backup, catalog)
+        assert "a file of the table is missing" in tables.house.run("table", "check", name, code=4).stderr
+        shown = tables.house.json("table", "repair", name, "--local")
+        assert (bool(shown["metadata"]), shown["executed"]) == (True, False)
+        tables.house.run("table", "check", name, code=4)
+        assert tables.house.json("table", "repair", name, "--local", "--execute")["metadata"] == shown["metadata"]
+        assert tables.checked(name, "--local") == tables.house.digests(topic)
+        assert tables.follow(name, "--local")[0]["commits"] == 0
+        assert tables.house.json("table", "repair", name, "--local")["metadata"] is None
+
+
 def test_list_shows_every_table_and_why_one_cannot_go_on(tables: Tables) -> None:
     """Exit codes of follow and check say the same."""
     topic, untiered = made(tables, "listed", 1), "not-tiered"
