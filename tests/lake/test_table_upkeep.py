@@ -281,3 +281,13 @@ def test_metadata_of_an_attempt_that_lost_its_race_keeps_no_file(world: TableWor
     for file in attempt.files:
         table.remove(file.file_path)
     assert unknown.url in {each.url for each in strays(world.table(), LATER)}
+
+
+@pytest.mark.parametrize(
+    "name", ["data/timestamp_day=2026-01-01/00000-0-spark.parquet", "data/notes.txt", "notes.json"]
+)
+def test_a_file_whose_name_tierstate_does_not_write_is_never_swept(world: TableWorld, name: str) -> None:
+    file = Path(world.table().iceberg.location().removeprefix("file://")) / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(b"rows of another engine")
+    assert not strays(world.table(), LATER)

@@ -199,6 +199,10 @@ def test_compacting_makes_few_files_of_many_and_dropping_takes_two_words(tables:
     assert name not in tables.house.run("table", "list").stdout
 
 
+def path_of(url: str) -> Path:
+    return Path(url.removeprefix("file://"))
+
+
 def two_days_old(tables: Tables) -> None:
     """Every file of every table: compact leaves younger ones, which an attempt may be writing."""
     for each in (tables.folder / "warehouse").rglob("*"):
@@ -214,7 +218,7 @@ def test_compacting_deletes_no_file_of_another_table_or_catalog(tables: Tables, 
         if how == "restored catalog":
             shutil.copy(catalog, tables.folder / "backup.db")
         tables.follow(name)
-        files = {each.file.file_path.removeprefix("file://") for each in tables.table(name).scan().plan_files()}
+        files = {path_of(each.file.file_path) for each in tables.table(name).scan().plan_files()}
         if how == "renamed":
             load_catalog("tierstate", type="sql", uri=f"sqlite:///{catalog}").rename_table(name, "kafka.renamed")
         elif how == "dropped":
@@ -229,9 +233,9 @@ def test_compacting_deletes_no_file_of_another_table_or_catalog(tables: Tables, 
         two_days_old(tables)
         shown = tables.house.json("table", "compact", name)
         done = tables.house.json("table", "compact", name, "--older-than", "0", "--keep-snapshots", "1", "--execute")
-        assert files.isdisjoint(each.removeprefix("file://") for each in shown["files"])
+        assert files.isdisjoint(path_of(each) for each in shown["files"])
         assert bool(done["unknown_metadata"]) == (how == "restored catalog")
-        assert all(Path(each).exists() for each in files)
+        assert all(each.exists() for each in files)
         assert tables.check(name)["findings"] == []
         if how.endswith("catalog"):
             (tables.folder / "live.db").rename(catalog)
@@ -251,7 +255,12 @@ def test_a_catalog_restored_to_before_a_compaction_is_repaired(tables: Tables) -
         tables.follow(name, "--local")
         tables.house.json(*compaction)
         two_days_old(tables)
-        assert tables.house.json(*compaction)["files_removed"]
+        dry = tables.house.run(*compaction[:-1])
+        files = tables.house.json(*compaction[:-1])["files"]
+        assert files
+        assert all(f"would remove {each}" in dry.stderr and path_of(each).exists() for each in files)
+        assert tables.house.json(*compaction)["files"] == files
+        assert not any(path_of(each).exists() for each in files)
         shutil.copy(backup, catalog)
         assert "a file of the table is missing" in tables.house.run("table", "check", name, code=4).stderr
         shown = tables.house.json("table", "repair", name, "--local")
@@ -273,7 +282,7 @@ def test_list_shows_every_table_and_why_one_cannot_go_on(tables: Tables) -> None
     with tables.house.agent():
         eventually(lambda: all_copied(tables, topic))
         tables.follow(late)
-        Path(tables.table(sick).metadata_location.removeprefix("file://")).unlink()
+        path_of(tables.table(sick).metadata_location).unlink()
         refused = tables.house.run("table", "follow", "--once", nothing, code=2).stderr
         assert "the topic is not tiered" in refused
         assert "the topic is not tiered" in tables.house.run("table", "check", nothing, code=2).stderr
