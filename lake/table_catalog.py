@@ -63,18 +63,18 @@ class LakeCatalog:
                 yield each
                 yield from self._namespaces(each)
 
-    def ours(self) -> list[str]:
-        """Return the names of the tables that follow a topic, and of those that cannot be loaded: `table` says why."""
-        found = []
+    def ours(self) -> dict[str, TierstateError | None]:
+        """Return the names of the tables that follow a topic, and of those that cannot be loaded, with the reason."""
+        found: dict[str, TierstateError | None] = {}
         for name in self.names():
             try:
                 with foreign(table=name):
                     properties = self._catalog.load_table(_identifier(name)).properties
-            except TierstateError:
-                found.append(name)
+            except TierstateError as error:
+                found[name] = error
                 continue
             if TOPIC in properties:
-                found.append(name)
+                found[name] = None
         return found
 
     def table_at(self, name: str, location: str) -> LakeTable:

@@ -132,6 +132,8 @@ class Keeper:
         self._catalog, self._names, self._log, self._limits = catalog, names, log, limits
         self._pace, self._logger = pace, logger
         self.tables: dict[str, Kept] = {}
+        self._unread: set[str] = set()
+        """Tables that cannot be loaded. One that never could may be another team's: /readyz does not depend on it."""
 
     def work(self, stopping: threading.Event) -> None:
         while not stopping.is_set():
@@ -165,17 +167,19 @@ class Keeper:
         return [
             f"table {name}: {kept.stopped}"
             for name, kept in self.tables.items()
-            if kept.stopped and (kept.facts is not None or self._names)  # others may keep tables in this catalog too
+            if kept.stopped and (kept.facts is not None or name not in self._unread)
         ]
 
     def _ours(self) -> tuple[str, ...]:
         if self._names:
             return self._names
         try:
-            return tuple(self._catalog.ours())
+            found = self._catalog.ours()
         except TierstateError as error:
             self._logger.warning("the catalog does not say which tables there are", reason=str(error))
             return tuple(self.tables)
+        self._unread = {name for name, reason in found.items() if reason is not None}
+        return tuple(found)
 
     def _keep(self, name: str, kept: Kept, stopping: threading.Event) -> bool:
         table = self._catalog.table(name)
