@@ -19,9 +19,10 @@ def within_years(batch: pa.RecordBatch) -> pa.RecordBatch:
     times = batch.column("timestamp")
     micros = times.cast(pa.int64())
     bounds = pc.min_max(micros).as_py()
-    if bounds["min"] is None or FIRST_US < bounds["min"] <= bounds["max"] < LAST_US:
+    if bounds["min"] is None or FIRST_US - 1 <= bounds["min"] <= bounds["max"] <= LAST_US:
         return batch
-    bounded = pc.max_element_wise(pc.min_element_wise(micros, LAST_US), FIRST_US)
+    early, late = pc.less(micros, FIRST_US - 1), pc.greater(micros, LAST_US)
+    bounded = pc.if_else(early, FIRST_US, pc.if_else(late, LAST_US, micros))
     at = batch.schema.get_field_index("timestamp")
     return batch.set_column(at, batch.schema.field(at), bounded.cast(times.type))
 

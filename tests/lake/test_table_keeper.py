@@ -207,7 +207,7 @@ def test_a_stopped_table_that_is_dropped_is_no_longer_reported(world: TableWorld
 def test_a_table_in_a_nested_namespace_is_followed(world: TableWorld) -> None:
     with world.catalog() as catalog:
         catalog.create("kafka.eu.west.t", world.table().facts)
-        assert list(catalog.ours()) == ["kafka.eu.west.t", NAME]
+        assert list(catalog.ours()) == [NAME, "kafka.eu.west.t"]
     keeper = keeper_of(world, ManualClock(), TableLimits())
     keeper.turn(RUNS)
     assert keeper.tables["kafka.eu.west.t"].done.rows == keeper.tables[NAME].done.rows > 0
