@@ -17,7 +17,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.serializers import FromInputFile
-from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.metadata import TableMetadata, TableMetadataV1, TableMetadataV2, TableMetadataV3
 
 from ..state.errors import CorruptData, InvalidRequest
 from .table import LakeTable, foreign
@@ -32,7 +32,7 @@ class ForeignMetadata:
     """A metadata file of this table, and the file that it was made from."""
 
     url: str
-    metadata: TableMetadata
+    metadata: TableMetadataV2 | TableMetadataV3
 
     def is_after(self, url: str) -> bool:
         """Return whether this file was made from the one at ``url``, directly or over other files."""
@@ -66,7 +66,9 @@ def metadata_below(io: FileIO, location: str, name: str, known: Container[Place]
     for url, _ in listed(io, f"{location.rstrip('/')}/metadata", name):
         if url.endswith(SUFFIX) and place_of(url) not in known:
             with suppress(ValueError, ValidationError), foreign(table=name):
-                found.append(ForeignMetadata(url, FromInputFile.table_metadata(io.new_input(url))))
+                metadata = FromInputFile.table_metadata(io.new_input(url))
+                if not isinstance(metadata, TableMetadataV1):  # no table of ours
+                    found.append(ForeignMetadata(url, metadata))
     return sorted(found, key=lambda each: (each.metadata.last_sequence_number, each.metadata.last_updated_ms))
 
 
