@@ -186,7 +186,7 @@ def _partition(
         if highest is not None and highest >= bounds.local_start:
             overlap = models.Offsets(start=max(bounds.local_start, start), end=highest)
         if start < bounds.local_start:
-            gaps = view.coverage.gaps(OffsetRange(start, Offset(bounds.local_start - 1)))
+            gaps = view.gaps(OffsetRange(start, Offset(bounds.local_start - 1)))
     return models.Partition(
         topic=topic.name,
         topic_id=topic.topic_id,

@@ -16,12 +16,13 @@ from ..log.local_log import LogDirs
 from ..log.partition import folder_name
 from ..runtime.id_source import RandomIds
 from ..runtime.settings import HIGHEST_PORT
-from ..state.errors import AccessDenied, InvalidRequest, InvalidSettings, TierstateError
+from ..state.errors import AccessDenied, InvalidRequest, InvalidSettings, TierstateError, UpgradeNeeded
 from ..state.ids import FactId, TopicId, TopicIdPartition
 from ..storage.probe import probe_conditional_put
 from ..storage.segment.keyring import KeyRing
 from .connection import Connection, tier_topic_spec
 from .copied_folders import require_own_folders
+from .later_facts import later_facts
 from .watching import UNSEEN_NAMED
 
 LONGEST_FILE_NAME = 255
@@ -128,6 +129,17 @@ def checks(connection: Connection) -> Iterator[Check]:
         names = ", ".join(each.clock for each in clocks.others)
         return clocks.noted or f"this machine agrees with {names}"
 
+    def facts_are_readable() -> str:
+        try:
+            topic = connection.topic
+        except TierstateError:
+            return "not asked: the topic is not fit"
+        found = later_facts(topic, connection.clock)
+        if found:
+            more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+            raise UpgradeNeeded(f"a later release wrote facts that this one cannot read: {found[0]}{more}")
+        return "this release reads every fact, or may ignore it"
+
     def rights_are_enough() -> str:
         try:
             never = {settings.tier_state.topic: True, "__cluster_metadata": True}  # KRaft's own log has a folder too
@@ -174,6 +186,7 @@ def checks(connection: Connection) -> Iterator[Check]:
     yield "tier-state topic", topic_is_safe
     yield "history", topic_and_archive_agree
     yield "clocks", clocks_agree
+    yield "facts", facts_are_readable
     yield "proxy", proxy_has_a_port_for_each_broker
 
 

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..state.offsets import OffsetRange
 from ..state.partition_view import PartitionView
 from .agent_boards import Board
 from .partition_facts import orders_in_words, troubles_of
@@ -103,7 +104,7 @@ def _troubles(view: PartitionView, status: Mapping[str, Any] | str | None) -> li
 def _has_gap(view: PartitionView, status: Mapping[str, Any]) -> bool:
     """Offsets that must exist, below where the broker's log begins, and that no segment has."""
     start, local = view.log_start, status.get("local_log_start_offset")
-    return start is not None and local is not None and start < local and view.coverage.prefix_end(start) < local - 1
+    return start is not None and local is not None and start < local and bool(view.gaps(OffsetRange(start, local - 1)))
 
 
 def _freed(view: PartitionView, status: Mapping[str, Any]) -> int:

@@ -103,7 +103,7 @@ def look_at(
     local_start = bounds.local_start if bounds else None
     gaps: list[OffsetRange] = []
     if start is not None and local_start is not None and start < local_start:
-        gaps = view.coverage.gaps(OffsetRange(start, Offset(local_start - 1)))
+        gaps = view.gaps(OffsetRange(start, Offset(local_start - 1)))
     return PartitionFacts(
         topic=topic,
         partition=partition,
@@ -141,7 +141,7 @@ def look_at_past(view: PartitionView, topic: str) -> PartitionFacts:
     facts = look_at(replace(view, leader=leader), None, topic)
     owned, gaps = view.coverage.owned, list[OffsetRange]()
     if owned and view.log_start is not None and view.log_start <= owned[-1].offsets.end:
-        gaps = view.coverage.gaps(OffsetRange(view.log_start, owned[-1].offsets.end))
+        gaps = view.gaps(OffsetRange(view.log_start, owned[-1].offsets.end))
     return replace(facts, agent=NOT_ASKED, gaps=tuple(gaps))
 
 

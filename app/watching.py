@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from ..follower.archives import Archives
     from ..follower.follower import Follower
     from ..leader.open import LeaderRole
+    from ..leader.status import StatusBoard
     from ..runtime.clock import Clock
     from ..runtime.metrics import Metrics
     from ..runtime.settings import Settings
     from ..runtime.watchdog import Watchdog
+    from ..state.view import TierView
     from ..storage.object_store import ObjectStore
     from .copied_folders import FolderWatch
 
@@ -119,6 +121,7 @@ class AgentWatches:
                 f"{len(unseen)} partitions that this broker leads are in no folder of agent.log_dirs that can be read: "
                 + ", ".join(unseen[:UNSEEN_NAMED])
             )
+        found += why_later_release(leader.board, self._follower)
         blind = leader.agent.last_error
         return found + ([blind] if blind else []) + why_store_away(self.store)
 
@@ -188,6 +191,17 @@ def why_behind(follower: Follower, watch: ViewWatch, max_age: float) -> list[str
             f"records={watch.lags().get(oldest, 'unknown')}"
         )
     return found
+
+
+def why_later_release(board: StatusBoard, view: TierView) -> list[str]:
+    """Partitions led here of which a later release wrote facts: nothing is written about them by this one."""
+    found = []
+    for partition, status in board.by_partition().items():
+        with suppress(Unavailable):  # a view that is behind says so itself
+            if status.leads and (later := view.partition(partition).later):
+                found.append(f"{status.topic}-{status.partition}: {later[0]}")
+    more = f" (and {len(found) - 1} more partitions)" if len(found) > 1 else ""
+    return [f"upgrade this agent: a later release wrote facts. {found[0]}{more}"] if found else []
 
 
 def why_store_away(watch: StoreWatch) -> list[str]:

@@ -115,4 +115,4 @@ def _missing(view: PartitionView, local_start: Offset) -> int:
     if view.log_start is None or local_start <= view.log_start:
         return 0
     between = OffsetRange(view.log_start, Offset(local_start - 1))
-    return sum(len(gap) for gap in view.coverage.gaps(between))
+    return sum(len(gap) for gap in view.gaps(between))

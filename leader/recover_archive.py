@@ -21,6 +21,7 @@ from ..state.facts import (
     LiveFact,
     LocalTrimIntended,
     SegmentDeleteStarted,
+    UnknownFact,
 )
 from ..state.ids import RemoteSegmentId, TopicIdPartition
 from ..state.keys import SAID_BY_PEOPLE, KeyKind, ParsedKey, parse_key
@@ -28,7 +29,7 @@ from ..state.partition_view import PartitionView
 from ..state.segment import SegmentState
 from ..state.view import Entry
 
-BY_NO_TERM = SAID_BY_PEOPLE | {KeyKind.LEASE}
+BY_NO_TERM = SAID_BY_PEOPLE | {KeyKind.LEASE, KeyKind.LATER}
 
 
 def about_partitions(entries: Iterable[Entry]) -> Iterator[tuple[ParsedKey, Entry]]:
@@ -85,7 +86,11 @@ def _archived(view: PartitionView, erased: Set[RemoteSegmentId]) -> ArchivedPart
         finished={segment.segment_id: segment for segment in view.readable if segment.segment_id not in erased},
         standing=tuple(live.fact for live in view.others if isinstance(live.fact, Standing)),
         deleted=view.deleted is not None,
-        unreadable=view.degraded,
+        unreadable=tuple(
+            f"{live.fact.reason}. position={live.position} key={live.key}"
+            for live in view.others
+            if isinstance(live.fact, UnknownFact)  # also what may be ignored: it would be lost with the old topic
+        ),
         addresses=frozenset(
             live.fact.management_address
             for live in view.others

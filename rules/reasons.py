@@ -92,6 +92,7 @@ _FAILURES: tuple[tuple[tuple[type[TierstateError], ...], Reason], ...] = (
     ((errors.LineageTooLong,), Reason.LINEAGE_TOO_LONG),
     ((errors.Fenced,), Reason.FENCED),
     ((errors.TierStateLost,), Reason.TIER_STATE_LOST),
+    ((errors.UpgradeNeeded,), Reason.DEGRADED),
 )
 
 

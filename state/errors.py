@@ -31,6 +31,7 @@
     ├── LogGap                  page a human: offsets that must exist belong to nobody
     ├── IllegalTransition       page a human: two facts contradict each other
     ├── TierStateLost           page a human: facts are missing from the tier-state topic; recover brings them back
+    ├── UpgradeNeeded           upgrade this process: a later release wrote a fact that this one cannot read
     └── Difference              a comparison found a difference (exit code 1)
 
 Messages state facts last: ``segment is gone. partition=orders-3 segment_id=…``. HTTP status and exit code derive from
@@ -222,6 +223,10 @@ class TierStateLost(TierstateError):
     """Facts are missing from the tier-state topic, and nobody may decide by what is left. The message has `WAY_OUT`."""
 
     WAY_OUT = "stop every agent, then: tierstate recover (docs/operations.md#the-tier-state-topic-is-lost)"
+
+
+class UpgradeNeeded(TierstateError):
+    """A later release wrote a fact that the answer may depend on. Nothing is lost: upgrade this process."""
 
 
 class Difference(TierstateError):

@@ -108,6 +108,10 @@ def _doubt_but_holds(view: Any) -> Why | None:
     return doubt_of(replace(view, holds=()))
 
 
+def _doubt_but_degraded(view: Any) -> Why | None:
+    return doubt_of(replace(view, degraded=()))
+
+
 def _highest_remote(view: Any, bounds: Any, copied_before: int) -> int:
     found: int = max((piece.offsets.end for piece in view.coverage.owned), default=bounds.local_start - 1)
     return found
@@ -231,6 +235,16 @@ GUARDS: dict[str, Guard] = {
         1,
         tuple(
             (f"{module}:doubt_of", _doubt_but_holds)
+            for module in ("rules.trim", "leader.trimmer", "rules.erase", "rules.expire", "rules.sweep")
+        ),
+    ),
+    "later facts": Guard(
+        "while a fact stands that this release cannot read and may not ignore: no trim, expiry, sweep, erase there*",
+        "leader.expirer:doubt_of",
+        _doubt_but_degraded,
+        20,
+        tuple(
+            (f"{module}:doubt_of", _doubt_but_degraded)
             for module in ("rules.trim", "leader.trimmer", "rules.erase", "rules.expire", "rules.sweep")
         ),
     ),

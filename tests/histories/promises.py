@@ -13,6 +13,7 @@ readers      at any time and by any view, are given the leader's own record, or 
 log start    never above such a record
 own objects  what forged facts name of another partition is never deleted, and in no view readable
 groups       no trim takes what a consumer group that counts has not read: not by a listing of before it moved
+later facts  a fact of a later release is never erased; agents that saw one they may not ignore write and delete nothing
 lost heads   once the head of the topic is gone, whoever writes or deletes has a view that is whole
 lost topics  once the topic is gone and empty again beside a bucket with segments, no agent writes or deletes anything
 """
@@ -100,6 +101,8 @@ class Promises:
         if key.startswith(self._world.topic.not_ours):
             return  # nobody promises a forger that what it forged stays
         assert not self._lost, f"{who} acts on {key}, though no fact is left of what is in the bucket"
+        stopped = self._world.processes[who].stopped_by  # an act under way may end, and the upgrade may come meanwhile
+        assert not stopped or not self.live.view().later, f"{who} acts on {key}, though its view has {stopped[0]}"
         if self._world.topic.start:
             follower = self._world.processes[who].follower
             held, expected = _held(follower), self._world.topic.live_at(follower.store.position(0))
@@ -156,6 +159,8 @@ class Promises:
         view, drift = self.live.view(), self._world.topic.drift
         if view.holds:
             return "a hold stands"
+        if view.later:
+            return "a fact of a later release stands"
         if drift is not None:
             return f"the tier-state topic has drifted: {drift}"
         return "a pause stands" if paused(view) is not None and self._world.cluster.exists else None
@@ -193,6 +198,8 @@ class Promises:
         if self._lost:
             return
         self._erasing_changed_nothing()
+        later = self._world.later_release.key
+        assert later is None or later in self._world.topic.live_at(len(self._world.topic.log)), f"{later} was erased"
         self._objects_are_there()
         self._others_are_untouched()
         self._records_are_readable()

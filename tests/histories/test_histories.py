@@ -14,6 +14,7 @@ import pytest
 from tests.histories.directed import DIRECTED
 from tests.histories.guards import GUARDS, without
 from tests.histories.history import broken
+from tests.histories.later_release import BINDING, IGNORED
 from tests.histories.prove import run_block
 from tests.histories.restored import broken_by_restores
 from tests.histories.shrink import shrink
@@ -39,6 +40,8 @@ RARE = (
     "group given up",
     "head cut",
     "topic lost",
+    IGNORED,
+    BINDING,
 )
 LATE = ("late large put", "late large put after a deletion", "late large put over itself", "late small put")
 READS = ("remote read", "remote read that the broker confirmed", "LineageUnconfirmed")

@@ -17,6 +17,7 @@ from tests.histories.forger import Forger
 from tests.histories.groups import Groups
 from tests.histories.interruptions import Interruptions
 from tests.histories.late_store import LateStore
+from tests.histories.later_release import LaterRelease
 from tests.histories.process import Process, follow
 from tests.histories.promises import Promises, listed
 from tests.histories.topic import DAY, HOUR, MINUTE, HistoryTopic
@@ -108,6 +109,7 @@ class World:
         self.slow: list[OperatorOrder] = []
         """``keeper``: the broker that leads the tier-state partition."""
         self.forger = Forger(self)
+        self.later_release = LaterRelease(self)
         self.interruptions = Interruptions(self)
         self.acting = 0
         """The broker whose agent takes a step."""
@@ -143,6 +145,7 @@ class World:
             self.groups.step(step)
             self.clocks.step(step)
             self.interruptions.step()
+            self.later_release.step()
             self.store.step(step)
             if self.archived is not None and self._archiving.random() < 0.01:
                 self.archived = len(self.topic.log)
