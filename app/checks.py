@@ -22,6 +22,7 @@ from ..storage.probe import probe_conditional_put
 from ..storage.segment.keyring import KeyRing
 from .connection import Connection, tier_topic_spec
 from .copied_folders import require_own_folders
+from .lost_state import facts_are_there
 from .watching import UNSEEN_NAMED
 
 LONGEST_FILE_NAME = 255
@@ -128,6 +129,22 @@ def checks(connection: Connection) -> Iterator[Check]:
         names = ", ".join(each.clock for each in clocks.others)
         return clocks.noted or f"this machine agrees with {names}"
 
+    def facts_are_whole() -> str:
+        try:
+            _ = connection.store, connection.topic, broker.cluster()
+        except TierstateError:
+            return "not asked: broker, object store or topic is not fit"
+        with LogDirs(settings.agent.log_dirs, alone=False) as log:
+            here = log.partitions()
+            tiered = [each for each in broker.topics() if settings.tiering.covers(each.name) and not each.internal]
+            led = [
+                (topic.name, place)
+                for topic in tiered
+                for each in topic.partitions
+                if each.leader == log.node_id and (place := TopicIdPartition(topic.topic_id, each.partition)) in here
+            ]
+        return facts_are_there(connection, led)
+
     def rights_are_enough() -> str:
         try:
             never = {settings.tier_state.topic: True, "__cluster_metadata": True}  # KRaft's own log has a folder too
@@ -174,6 +191,7 @@ def checks(connection: Connection) -> Iterator[Check]:
     yield "tier-state topic", topic_is_safe
     yield "history", topic_and_archive_agree
     yield "clocks", clocks_agree
+    yield "facts", facts_are_whole
     yield "proxy", proxy_has_a_port_for_each_broker
 
 
