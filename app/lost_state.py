@@ -115,6 +115,22 @@ def facts_are_there(connection: Connection, partitions: Sequence[tuple[str, Topi
     return f"none is lost, as far as {len(partitions)} partitions and the bucket tell"
 
 
+def without_facts(connection: Connection, follower: Follower) -> list[TopicIdPartition]:
+    """Partitions of tiered topics of which no fact speaks, though the bucket has segments.
+
+    One LIST for each partition without facts. ``follower``: of all tier-state partitions.
+    """
+    tiering, spoken = connection.settings.tiering, set(follower.partitions())
+    return [
+        partition
+        for topic in connection.control.topics()
+        if not topic.internal and tiering.covers(topic.name)
+        for each in topic.partitions
+        if (partition := TopicIdPartition(topic.topic_id, each.partition)) not in spoken
+        and why_lost(connection, follower, topic.name, PartitionView(partition), None) is not None
+    ]
+
+
 def require_nothing_lost(
     connection: Connection, follower: Follower, topic: str, view: PartitionView, bounds: LocalBounds
 ) -> None:

@@ -6,11 +6,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..state.ids import TopicIdPartition
 from ..state.partition_view import PartitionView
 from .agent_boards import Board
 from .partition_facts import orders_in_words, troubles_of
 
-SILENT, FAILING, GAP = "agent silent", "agent fails", "gap"
+SILENT, FAILING, GAP, FACTS_LOST = "agent silent", "agent fails", "gap", "facts lost"
 NAMED = 1000
 """Partitions in trouble that are named, of one topic; all are counted."""
 
@@ -44,13 +45,22 @@ def addresses_of(views: Iterable[PartitionView]) -> set[str]:
     return {view.leader.management_address for view in views if view.leader and view.leader.management_address}
 
 
-def overview(topic: str, views: Sequence[PartitionView], boards: Mapping[str, Board | None]) -> TopicOverview:
+def overview(
+    topic: str,
+    views: Sequence[PartitionView],
+    boards: Mapping[str, Board | None],
+    lost: Collection[TopicIdPartition] = (),
+) -> TopicOverview:
     """``views``: one each partition, by number. ``boards``: of those agents that were asked, and before the views were
-    read: facts are written before a broker trims, so nothing that a trim took meanwhile looks like a gap.
+    read: facts are written before a broker trims, so nothing that a trim took meanwhile looks like a gap. ``lost``: of
+    which the bucket has segments, and no fact speaks.
     """
     found = [_status(topic, view, boards) for view in views]
     known = [(view, status) for view, status in zip(views, found, strict=True) if isinstance(status, Mapping)]
-    troubles = [_troubles(view, status) for view, status in zip(views, found, strict=True)]
+    troubles = [
+        _troubles(view, status) + ([FACTS_LOST] if view.partition in lost else [])
+        for view, status in zip(views, found, strict=True)
+    ]
     in_trouble = [view.partition.partition for view, words in zip(views, troubles, strict=True) if words]
     seconds = [status.get("copy_lag_s") for _, status in known]
     return TopicOverview(
@@ -92,7 +102,7 @@ def _status(topic: str, view: PartitionView, boards: Mapping[str, Board | None])
 def _troubles(view: PartitionView, status: Mapping[str, Any] | str | None) -> list[str]:
     found = troubles_of(view)
     if isinstance(status, Mapping) and _has_gap(view, status):
-        found.append(GAP)
+        found.append(FACTS_LOST if status.get("facts_lost") else GAP)
     if status == SILENT:
         found.append(SILENT)
     if isinstance(status, Mapping) and status.get("consecutive_failures"):
