@@ -16,7 +16,7 @@ from ..log.local_log import LogDirs
 from ..log.partition import folder_name
 from ..runtime.id_source import RandomIds
 from ..runtime.settings import HIGHEST_PORT
-from ..state.errors import AccessDenied, InvalidRequest, InvalidSettings, TierstateError
+from ..state.errors import AccessDenied, InvalidRequest, InvalidSettings, TierstateError, TierStateLost
 from ..state.ids import FactId, TopicId, TopicIdPartition
 from ..storage.probe import probe_conditional_put
 from ..storage.segment.keyring import KeyRing
@@ -99,6 +99,8 @@ def checks(connection: Connection) -> Iterator[Check]:
     def topic_is_safe() -> str:
         broker.cluster()  # fails at once, where librdkafka would go on trying
         found = look_at_tier_topic(settings.kafka, tier_topic_spec(settings))
+        if found.lost:
+            raise TierStateLost("; ".join(found.problems))
         if found.problems:
             raise InvalidRequest("; ".join(found.problems))
         more = f"; its last {found.unmapped} partitions, added later, stay empty" if found.unmapped else ""
