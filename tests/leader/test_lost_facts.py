@@ -122,8 +122,10 @@ def test_an_agent_begins_its_own_term_after_a_recovery_and_goes_on(world: World)
     trimmed(world)
     cut_at(world, SegmentCopyFinished, -1)
     world.elect_here()
-    agents_keep_everything(world)
+    follows = agents_keep_everything(world).view
     recovered = recover(world)
+    follows.require_fresh(0, 0)
+    assert follows.second_values(world.partition) == [], "what a recovery says again is no alarm"
     process = world.process()
     next(worker(process))
     view = world.check_promises()
