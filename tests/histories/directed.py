@@ -342,6 +342,30 @@ def _lease(world: SmallWorld, offsets: OffsetRange, number: int, left: int) -> N
     world.topic.land(key_of(fact), encode_fact(fact))
 
 
+def a_tail_is_cut() -> str | None:
+    """At each position: agents go on for days with what is left, then a person recovers it, and they go on again."""
+    for start in (["0*"], ["0*", "elect", "1*"], ["0*", "order", "0*"]):
+        world = SmallWorld(1)
+        _take(world, *start)
+        for end in range(len(world.topic.log)):
+            found = _cut_at(end, start)
+            if found is not None:
+                return f"cut at {end} after {start}: {found}"
+    return None
+
+
+def _cut_at(end: int, start: list[str]) -> str | None:
+    world = SmallWorld(1)
+    _take(world, *start)
+    world.cut_tail.cut(end)
+    leads = f"{world.cluster.leader.number}*"
+    found = _told(world, *["hour", leads] * 3)
+    if found is None:
+        world.cut_tail.recover()
+        found = _told(world, *["hour", leads] * 3)
+    return found
+
+
 DIRECTED = {
     "finish needs its start": a_finish_lands_again,
     "leadership before irreversible acts": a_trim_after_two_elections,
@@ -361,4 +385,5 @@ DIRECTED = {
     "topic id": a_topic_is_created_again,
     "anchor": broken_by_restores,
     "leases that go on": a_reader_reads_on,
+    "lost facts": a_tail_is_cut,
 }

@@ -19,10 +19,11 @@ from tierstate.log.transaction_index import parse_transaction_index
 from tierstate.rules.erase import in_erasing_order
 from tierstate.rules.expire import AdvanceLogStart, NoExpiry, StartDelete, next_delete, next_log_start
 from tierstate.rules.reasons import Reason, Why
+from tierstate.rules.sweep import only_copy
 from tierstate.rules.trim import doubt_of
 from tierstate.state.epochs import Lineage
 from tierstate.state.errors import CorruptData
-from tierstate.state.facts import DeleteReason
+from tierstate.state.facts import DeleteReason, SegmentCopyFinished
 from tierstate.state.lineage import EpochEnd, compose, folded
 from tierstate.state.offsets import Offset
 from tierstate.state.segment import AbortedRange, SegmentState
@@ -152,6 +153,11 @@ def _higher(log_start: Any, other: Any) -> bool:
 def _without_owner(lineage: Lineage, log_start: int | None) -> Lineage:
     kept = folded(lineage, Offset(log_start) if log_start is not None else None)
     return lineage if kept == lineage else Lineage(kept.entries[1:])
+
+
+def _of_finished_copies(view: Any, segment: Any, bounds: Any) -> str | None:
+    finished = any(isinstance(live.fact, SegmentCopyFinished) for live in segment.facts)
+    return only_copy(view, segment, bounds) if finished else None
 
 
 def _from_the_beginning(position: int) -> int:
@@ -401,6 +407,13 @@ GUARDS: dict[str, Guard] = {
         "rules.leases:_goes_on",
         _no,
         None,
+    ),
+    "lost facts": Guard(
+        "a whole segment that no fact finished and whose offsets are in no tier stays until a recovery*",
+        "leader.lost_facts:LostFactsWatch.why",
+        _nothing,
+        None,
+        (("rules.sweep:only_copy", _of_finished_copies), ("leader.expirer:only_copy", _of_finished_copies)),
     ),
 }
 
