@@ -54,7 +54,8 @@ def why_lost(
     return None
 
 
-def _tools(connection: Connection) -> LostFactsTools:
+def lost_facts_tools(connection: Connection) -> LostFactsTools:
+    """What a look for lost facts uses."""
     store = connection.store
     archived = ArchivedDeletes(store, connection.identity, connection.clock, connection.listener)
     left = partial(left_behind, store, connection.topic.topic_id)
@@ -65,7 +66,7 @@ def _lost(
     connection: Connection, follower: Follower, topic: str, view: PartitionView, local_start: Offset | None
 ) -> LostFacts:
     fresh = partial(view_now, follower, view.partition)
-    return look_for_lost_facts(_tools(connection), topic, view, fresh, local_start)
+    return look_for_lost_facts(lost_facts_tools(connection), topic, view, fresh, local_start)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ def look_at_lost(connection: Connection, topic: str, number: int | None) -> list
 
 def _look_at(connection: Connection, follower: Follower, topic: str, partition: TopicIdPartition) -> LostPartition:
     bounds, before = both_tiers_now(connection.control, follower, topic, partition)
-    unknown = unknown_segments(_tools(connection), topic, before)
+    unknown = unknown_segments(lost_facts_tools(connection), topic, before)
     view = view_now(follower, partition)
     shelf = Shelf(connection.store, connection.identity, follower.tier_partition(partition))
     chain = chain_of(connection.store, shelf.place)

@@ -137,10 +137,17 @@ def only_copy(view: PartitionView, segment: SegmentMeaning, bounds: LocalBounds)
     log_start = view.log_start
     if segment.remote is not None:  # that of its own branch*: there it may be the last of its offsets
         log_start = highest_log_start(view.log_starts, segment.remote.leader_epochs)
-    start = max(segment.subject.offsets.start, log_start or 0)
-    if start > segment.subject.offsets.end:
+    return nowhere_else(view, segment.subject.offsets, log_start, bounds)
+
+
+def nowhere_else(
+    view: PartitionView, offsets: OffsetRange, log_start: Offset | None, bounds: LocalBounds
+) -> str | None:
+    """Return which of these offsets, from ``log_start`` on, neither another segment nor the leader's log has."""
+    start = max(offsets.start, log_start or 0)
+    if start > offsets.end:
         return None
-    for gap in view.coverage.gaps(OffsetRange(Offset(start), segment.subject.offsets.end)):
+    for gap in view.coverage.gaps(OffsetRange(Offset(start), offsets.end)):
         if gap.start < bounds.local_start or gap.end >= bounds.high_watermark:
             return f"its offsets {gap} may be nowhere else"
     return None

@@ -49,7 +49,7 @@ class CutTail:
     def step(self, step: int) -> None:
         """Before a step of the history."""
         world = self._world
-        if step >= self.at and not self.happened and world.cluster.exists and not world.forger.active:
+        if step >= self.at and not self.happened and not (world.forger.active or world.cluster.unclean):
             lowest = self._lowest()
             if lowest < len(world.topic.log):
                 self.cut(self._rnd.randrange(lowest, len(world.topic.log)))

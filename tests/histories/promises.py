@@ -142,7 +142,9 @@ class Promises:
         live = LiveFact(entry.key, entry.position, decode_fact(entry.key, entry.value))
         self._first.setdefault(entry.key, entry.position)
         written = self._written.setdefault(entry.key, entry.value)
-        assert written == entry.value or not is_second_value(live.fact), f"{entry.key} was written twice, with two values"
+        assert written == entry.value or not is_second_value(live.fact), (
+            f"{entry.key} was written twice, with two values"
+        )
         if isinstance(live.fact, ReaderLease):
             self._leases.append(Pinned(live.key, live.fact, self._read_since(live.fact, live.position)))
         if isinstance(live.fact, IntegrityHold):
