@@ -82,6 +82,12 @@ def overview(
     )
 
 
+def facts_lost(topic: str, view: PartitionView, boards: Mapping[str, Board | None]) -> str | None:
+    """Return which facts its agent knows to be lost, and the command that adds them."""
+    status = _status(topic, view, boards)
+    return status.get("facts_lost") if isinstance(status, Mapping) else None
+
+
 def worst_first(found: Collection[TopicOverview]) -> list[TopicOverview]:
     """Most partitions in trouble, then what waits for somebody, then what waits to be copied."""
     return sorted(
@@ -101,8 +107,10 @@ def _status(topic: str, view: PartitionView, boards: Mapping[str, Board | None])
 
 def _troubles(view: PartitionView, status: Mapping[str, Any] | str | None) -> list[str]:
     found = troubles_of(view)
-    if isinstance(status, Mapping) and _has_gap(view, status):
-        found.append(FACTS_LOST if status.get("facts_lost") else GAP)
+    if isinstance(status, Mapping) and status.get("facts_lost"):
+        found.append(FACTS_LOST)
+    elif isinstance(status, Mapping) and _has_gap(view, status):
+        found.append(GAP)
     if status == SILENT:
         found.append(SILENT)
     if isinstance(status, Mapping) and status.get("consecutive_failures"):
