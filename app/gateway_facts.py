@@ -1,7 +1,7 @@
 """A partition as people look at it, by what a gateway tells: the words of `partition_facts.py`.
 
-What a gateway does not tell: why a topic is not tiered, and whether the leader has confirmed what is remote. Which facts
-are lost it tells as far as the agent knows.
+A gateway does not tell why a topic is not tiered, nor whether the leader has confirmed what is remote. It tells which
+facts are lost as far as the agent knows.
 """
 
 from __future__ import annotations
