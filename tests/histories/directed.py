@@ -342,6 +342,22 @@ def _lease(world: SmallWorld, offsets: OffsetRange, number: int, left: int) -> N
     world.topic.land(key_of(fact), encode_fact(fact))
 
 
+def a_copy_is_finished_too_late() -> str | None:
+    """An agent stops before it says that its copy is finished; the next leader sweeps the attempt."""
+    world = SmallWorld(1)
+    while world.processes[0].next_step != "append copy-finished":
+        world.take("0")
+    return _told(world, "elect", *["1*", "hour"] * 4, "0*", "1*")
+
+
+def a_reader_reads_what_is_condemned() -> str | None:
+    """Its lease is longer than the grace."""
+    world = SmallWorld(2)
+    _take(world, "0*")
+    _lease(world, world.promises.live.view().readable[0].offsets, 1, 90 * HOUR)
+    return _told(world, "order", *["hour", "0*"] * 6)
+
+
 def a_tail_is_cut() -> str | None:
     """At each position: agents go on for days with what is left, then a person recovers it, and they go on again."""
     for start in (["0*"], ["0*", "elect", "1*"], ["0*", "order", "0*"]):
@@ -386,4 +402,6 @@ DIRECTED = {
     "anchor": broken_by_restores,
     "leases that go on": a_reader_reads_on,
     "lost facts": a_tail_is_cut,
+    "fencing": a_copy_is_finished_too_late,
+    "leases": a_reader_reads_what_is_condemned,
 }

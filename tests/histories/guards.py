@@ -165,7 +165,7 @@ def _from_the_beginning(position: int) -> int:
 
 
 GUARDS: dict[str, Guard] = {
-    "fencing": Guard("a fact at p is fenced by a higher term below p", "state.fencing:Leaders.fences", _no, 34),
+    "fencing": Guard("a fact at p is fenced by a higher term below p", "state.fencing:Leaders.fences", _no, None),
     "terms by position": Guard("a term is (E, Q)*", "state.fencing:Leaders.fences", _fences_by_epoch_alone, 1345),
     "read own writes": Guard("read your own writes*", "leader.term:Reign.read_own_write", _nothing, 0),
     "new term on unknown outcome": Guard(
@@ -401,7 +401,7 @@ GUARDS: dict[str, Guard] = {
         71,
         (("rules.clocks:differ", _nothing),),
     ),
-    "leases": Guard("objects only when no live lease covers them", "rules.expire:lease_on", _nothing, 34),
+    "leases": Guard("objects only when no live lease covers them", "rules.expire:lease_on", _nothing, None),
     "leases that go on": Guard(
         "a lease that its holder took to read on counts since the first one, which is not erased before it is over",
         "rules.leases:_goes_on",
