@@ -77,7 +77,13 @@ def test_the_head_of_the_topic_is_cut_and_its_policy_repaired(house: House) -> N
     for partition in (0, 1):
         cut(house.kafka, topic, partition, -1)
     shutil.rmtree(house.folder / "state")
-    everybody = ("init",), ("agent", "--once"), ("describe", tiered.topic), ("consume", f"{tiered.topic}:0")
+    everybody = (
+        ("init",),
+        ("status",),
+        ("agent", "--once"),
+        ("describe", tiered.topic),
+        ("consume", f"{tiered.topic}:0"),
+    )
     tiered.everybody_says(4, "its head is gone", *everybody)
     checked = {each["check"]: each for each in house.json("check", code=4)}
     assert not checked["tier-state topic"]["ok"]

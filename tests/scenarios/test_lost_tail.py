@@ -64,6 +64,10 @@ def test_a_lost_tail_is_shown_kept_and_added_by_the_command_that_is_shown(
     checked = {each["check"]: each for each in house.json("check", code=4)}
     assert not checked["facts"]["ok"]
     assert "facts are lost" in house.run("delete-records", f"{topic}:0", "--before", "1000", code=4).stderr
+    for each in house.json("sweep", topic, code=1 if batches > 2 else 0)["found"]:
+        if each["kind"] == "orphan":
+            refused = house.run("sweep", topic, "--orphan", each["object_key"], "--execute", code=4).stderr
+            assert f"tierstate recover {topic}:0" in refused
     for _ in range(2):
         house.run("agent", "--once", "--set", "sweep.grace=2s", code=agent_ends)
     assert set(objects) <= set(house.objects())
