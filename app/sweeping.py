@@ -114,7 +114,7 @@ def check_no_evidence(
     for segment in whole:
         if segment.object_key not in listed:
             continue
-        why = "no broker says whether it is the only copy"
+        why: str | None = "no broker says whether it is the only copy"
         if bounds is not None:
             why = nowhere_else(found.view, segment.offsets, found.view.log_start, bounds)
         if why is not None:
