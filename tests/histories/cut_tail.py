@@ -52,7 +52,8 @@ class CutTail:
         if step >= self.at and not self.happened and not (world.forger.active or world.cluster.unclean):
             lowest = self._lowest()
             if lowest < len(world.topic.log):
-                self.cut(self._rnd.randrange(lowest, len(world.topic.log)))
+                self.at = step
+                self.cut(self._rnd.choice((lowest, self._rnd.randrange(lowest, len(world.topic.log)))))
         elif self.waiting and step >= self.at + self.after and world.cluster.exists:
             self.recover()
 

@@ -39,6 +39,7 @@ RARE = (
     "group given up",
     "head cut",
     "topic lost",
+    "tail cut",
 )
 LATE = ("late large put", "late large put after a deletion", "late large put over itself", "late small put")
 READS = ("remote read", "remote read that the broker confirmed", "LineageUnconfirmed")
