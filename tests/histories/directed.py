@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.histories.every_cut import a_tail_is_cut
 from tests.histories.forger import EVENTS
 from tests.histories.replica import Written
 from tests.histories.restored import broken_by_restores
@@ -356,30 +357,6 @@ def a_reader_reads_what_is_condemned() -> str | None:
     _take(world, "0*")
     _lease(world, world.promises.live.view().readable[0].offsets, 1, 90 * HOUR)
     return _told(world, "order", *["hour", "0*"] * 6)
-
-
-def a_tail_is_cut() -> str | None:
-    """At each position: agents go on for days with what is left, then a person recovers it, and they go on again."""
-    for start in (["0*"], ["0*", "elect", "1*"], ["0*", "order", "0*"]):
-        world = SmallWorld(1)
-        _take(world, *start)
-        for end in range(len(world.topic.log)):
-            found = _cut_at(end, start)
-            if found is not None:
-                return f"cut at {end} after {start}: {found}"
-    return None
-
-
-def _cut_at(end: int, start: list[str]) -> str | None:
-    world = SmallWorld(1)
-    _take(world, *start)
-    world.cut_tail.cut(end)
-    leads = f"{world.cluster.leader.number}*"
-    found = _told(world, *["hour", leads] * 3)
-    if found is None:
-        world.cut_tail.recover()
-        found = _told(world, *["hour", leads] * 3)
-    return found
 
 
 DIRECTED = {
