@@ -12,6 +12,7 @@ from structlog.typing import FilteringBoundLogger
 from ..broker.acls import lacking
 from ..broker.rights_watch import RightsWatch
 from ..follower.following import Following
+from ..follower.histories import left_behind
 from ..follower.open import open_view
 from ..leader.attention import Attention
 from ..leader.custody import led_by
@@ -102,6 +103,7 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
             lambda partition: archives.problem(follower.tier_partition(partition)),
             quota,
             attention,
+            lambda: left_behind(store, upkeep.identity.topic_id),
         )
         parts = Parts(broker.control, topic, follower, store, clock, RandomIds())
         leader: LeaderRole = open_leader(

@@ -99,6 +99,8 @@ def look_at(
     """
     partition = view.partition.partition
     agent = _no_agent_yet(view, leader) or ask_agent(view, topic)
+    if lost is None and isinstance(agent, dict):
+        lost = agent.get("facts_lost")
     start = view.log_start if view.log_start is not None else (bounds.local_start if bounds else None)
     local_start = bounds.local_start if bounds else None
     gaps: list[OffsetRange] = []
@@ -125,7 +127,7 @@ def look_at(
         lineage_unknown=view.lineage_unknown,
         unconfirmed=_unconfirmed(view, bounds),
         agent=agent,
-        cut_elsewhere=cut_elsewhere(view, topic, local_start),
+        cut_elsewhere=None if lost else cut_elsewhere(view, topic, local_start),
         untiered=None if untiered is None else untiered.said,
         untiered_reason=None if untiered is None else untiered.kind.value,
         end_transaction=end_transaction(agent, topic, partition, bootstrap),

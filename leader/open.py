@@ -27,6 +27,7 @@ from .attention import Attention
 from .copier import CopyTools
 from .discovery import Choice, Discovery
 from .group_holds import GroupPolicy
+from .lost_facts import LeftBehind, LostFactsTools, LostFactsWatch, nothing_left
 from .observe import ArchiveProblem, Observer, no_archive_problem
 from .orphan_sweeps import OrphanSweeps
 from .other_replicas import OtherReplicas, ask_by_http
@@ -80,6 +81,7 @@ class Beside:
     archive_problem: ArchiveProblem = no_archive_problem
     quota: ByteQuota | None = None
     attention: Attention | None = None
+    left_behind: LeftBehind = nothing_left
 
 
 NOTHING_BESIDE = Beside()
@@ -137,12 +139,13 @@ def open_leader(
     )
     quarantine = Quarantine(settings.sweep.quarantine_prefix, quota.take)
     sweep = SweepTools(store, tools.keys, beside.archived_deletes, settings.sweep.grace, listener, quarantine)
+    lost = LostFactsTools(store, tools.keys, cluster.cluster_id, beside.archived_deletes, beside.left_behind)
     board = StatusBoard()
     workers = WorkerTools(seat, observe, tools, policy, board, listener, beside.archived_to)
 
     def new_worker(partition: TopicIdPartition, name: str) -> PartitionWorker:
         orphans = OrphanSweeps(seat, partition, name, sweep)
-        return PartitionWorker(workers, partition, name, orphans)
+        return PartitionWorker(workers, partition, name, orphans, LostFactsWatch(seat, partition, name, lost, listener))
 
     hosted = hosted_partitions(settings, seat, attention)
     agent = Agent(hosted, new_worker, board, settings.copy_.concurrency, attention, observe.ahead)

@@ -12,17 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import replace
 
+from ..rules.lost_facts import is_unfinished
 from ..rules.recovery import ArchivedPartition, Standing
 from ..schemas.codec import decode_fact
 from ..state.apply import PartitionState
 from ..state.errors import CorruptData, InvalidRequest
-from ..state.facts import (
-    LeaderElected,
-    LiveFact,
-    LocalTrimIntended,
-    SegmentDeleteStarted,
-    UnknownFact,
-)
+from ..state.facts import LeaderElected, LiveFact, LocalTrimIntended, SegmentDeleteStarted, UnknownFact
 from ..state.ids import RemoteSegmentId, TopicIdPartition
 from ..state.keys import SAID_BY_PEOPLE, KeyKind, ParsedKey, parse_key
 from ..state.partition_view import PartitionView
@@ -65,10 +60,11 @@ def read_history(entries: Iterable[Entry]) -> dict[TopicIdPartition, ArchivedPar
             state.erase(entry.key)
         elif key.kind in (KeyKind.COPY_STARTED, KeyKind.COPY_FINISHED) and key.segment_id is not None:
             erased.add(key.segment_id)
-    return {partition: _archived(state.view(), erased) for partition, state in states.items()}
+    return {partition: said_by(state.view(), erased) for partition, state in states.items()}
 
 
-def _archived(view: PartitionView, erased: Set[RemoteSegmentId]) -> ArchivedPartition:
+def said_by(view: PartitionView, erased: Set[RemoteSegmentId] = frozenset()) -> ArchivedPartition:
+    """What the facts of a partition say to a recovery. ``erased``: segments whose copy facts were erased."""
     # An archive whose oldest part was dropped may have a copy-finished without its copy-started: it says nothing then.
     known = {
         sid: each.state
@@ -96,6 +92,7 @@ def _archived(view: PartitionView, erased: Set[RemoteSegmentId]) -> ArchivedPart
             for live in view.others
             if isinstance(live.fact, LeaderElected) and live.fact.management_address
         ),
+        unfinished=frozenset(sid for sid, each in view.segments.items() if is_unfinished(each)),
     )
 
 
@@ -131,4 +128,5 @@ def _continued(before: ArchivedPartition, now: ArchivedPartition) -> ArchivedPar
         deleted=before.deleted or now.deleted,
         unreadable=(*before.unreadable, *now.unreadable),
         addresses=before.addresses | now.addresses,
+        unfinished=now.unfinished | {sid for sid in before.unfinished if sid not in now.states},
     )

@@ -75,6 +75,8 @@ class Memory:
     """Objects of readable segments, at the last look."""
     clocks: Clocks | None = None
     """What ages are judged by; None: the clock that the caller passes is trusted."""
+    lost: Why | None = None
+    """Facts are lost, and the bucket tells which (`lost_facts.py`): nothing is deleted until a recovery added them."""
 
     @property
     def clock_doubt(self) -> Why | None:
@@ -189,6 +191,7 @@ def decide(
     doubt = memory.clock_doubt
     if memory.clocks is not None:
         now = memory.clocks.for_deletion if doubt is None else NO_DELETION
+    unsafe = unsafe or memory.lost
     kept_local = stopped or unsafe or doubt or why_missing(still_missing(view, memory.missing))
     trim = _trim(view, seen, policy, now, memory, kept_local)
     kept = unsafe or paused(view)
@@ -269,7 +272,7 @@ def _refused_too(refused: Why | None, found: Expiry) -> Expiry:
 
 
 def _sweep(view: PartitionView, seen: Observed, policy: Policy, memory: Memory) -> StartDelete | SweepOrphans | NoSweep:
-    failed = failed_attempt(view, memory.term)
+    failed = failed_attempt(view, memory.term, seen.bounds)
     if failed is not None:
         return failed
     abandoned = next_sweep(view, seen.bounds, memory.abandoned, memory.monotonic, policy.sweep_grace_s)

@@ -283,12 +283,15 @@ MEANINGS: Mapping[Reason, Meaning] = {
     Reason.TIER_STATE_LOST: Meaning(
         "copy, trim, expire",
         "Facts are missing: a partition of the tier-state topic does not begin at 0, or no fact speaks of a partition "
-        "of which the bucket has segments. Nothing is written or deleted.",
-        "Page a human, then `tierstate recover`: [it is lost](operations.md#the-tier-state-topic-is-lost).",
+        "of which the bucket has segments: nothing is written or deleted. Or no fact finishes the copy of a segment "
+        "that the bucket has whole: copying goes on, nothing is deleted.",
+        "`tierstate recover T:P`: [facts are lost](on-fire.md#facts-are-lost). The whole topic: page a human, then "
+        "`tierstate recover`: [it is lost](operations.md#the-tier-state-topic-is-lost).",
     ),
     Reason.CORRUPT_DATA: Meaning(
         "copy, trim",
-        "A segment on the broker's disk, or an object that replaces it, is not what it must be.",
+        "A segment on the broker's disk, or an object that replaces it, is not what it must be; or no recovery would "
+        "restore the segment from its manifest.",
         "Look at the file or object that is named; let another replica lead; `tierstate verify`.",
     ),
     Reason.STORE_AWAY: Meaning("copy, trim", "The object store does not answer, or asks to slow down.", "Look there."),

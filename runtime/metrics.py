@@ -196,6 +196,10 @@ GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "tierstate_proxy_connections": ("Clients connected to the proxy.", ()),
     "tierstate_proxy_memory_bytes": ("Of proxy.memory, in use.", ()),
     "tierstate_orphan_objects": ("Objects that no fact names.", ()),
+    "tierstate_facts_lost": (
+        "1: the bucket has whole segments of the partition whose facts are lost, and nothing of it is deleted.",
+        _PARTITION,
+    ),
     "tierstate_missing_objects": (
         "Objects of readable segments that are not in the store as they must be.",
         _PARTITION,

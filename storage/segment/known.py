@@ -24,9 +24,10 @@ def check_known(view: PartitionView, topic: str, store: ObjectReader, names: Obj
         return
     require_readable(view, topic)
     place = view.partition
+    way_out = f"{TierStateLost.WAY_OUT}; where only this partition is lost: tierstate recover {topic}:{place.partition}"
     if view.segments:
         raise TierStateLost(
-            f"segments are known, but no log start; {TierStateLost.WAY_OUT}",
+            f"segments are known, but no log start; {way_out}",
             topic=topic,
             partition=place.partition,
             segments=len(view.segments),
@@ -35,7 +36,7 @@ def check_known(view: PartitionView, topic: str, store: ObjectReader, names: Obj
     found = next((each.key for each in folder if each.key.endswith(ObjectKind.MANIFEST)), None)
     if found is not None:
         raise TierStateLost(
-            f"no fact speaks of this partition, but the bucket has segments of it; {TierStateLost.WAY_OUT}",
+            f"no fact speaks of this partition, but the bucket has segments of it; {way_out}",
             topic=topic,
             partition=place.partition,
             manifest=found,

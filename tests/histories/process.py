@@ -65,7 +65,7 @@ class Process:
         observe = Observer(seat, POLICY, _as_it_is, topic.problems)
         rules, board = Policy(0, 0, allow_unclean=True, sweep_grace_s=1800.0), StatusBoard()
         shared = WorkerTools(seat, observe, tools, rules, board, world.tell, world.archived_to)
-        self.worker = PartitionWorker(shared, world.cluster.partition, NAME)
+        self.worker = PartitionWorker(shared, world.cluster.partition, NAME, lost=world.cut_tail.watch(seat))
         look = ClusterEvidence(control, "histories", 3, topic.problems, clock)
         policy = CustodyPolicy(grace_ms=DAY, reader_grace_ms=60_000)
         custody = CustodyTools(seat, look, policy, world.store, world.tell, world.archived_to)

@@ -42,6 +42,7 @@ RARE = (
     "topic lost",
     IGNORED,
     BINDING,
+    "tail cut",
 )
 LATE = ("late large put", "late large put after a deletion", "late large put over itself", "late small put")
 READS = ("remote read", "remote read that the broker confirmed", "LineageUnconfirmed")

@@ -13,7 +13,7 @@ from tierstate.leader.act import run_until
 from tierstate.leader.copier import copy_segment
 from tierstate.leader.recover_archive import continued
 from tierstate.rules.cut_elsewhere import cut_elsewhere
-from tierstate.rules.recovery import RECOVERER, Verdict
+from tierstate.rules.recovery import Verdict
 from tierstate.schemas.codec import encode_fact
 from tierstate.state.errors import CorruptData, InvalidRequest
 from tierstate.state.facts import (
@@ -23,7 +23,7 @@ from tierstate.state.facts import (
     SegmentDeleteFinished,
     SegmentDeleteStarted,
 )
-from tierstate.state.ids import BrokerId, FactId, TopicId, TopicIdPartition
+from tierstate.state.ids import RECOVERER, BrokerId, FactId, TopicId, TopicIdPartition
 from tierstate.state.keys import key_of
 from tierstate.state.object_keys import ObjectKind, object_key
 from tierstate.state.offsets import Offset, TimestampMs

@@ -77,8 +77,8 @@ def test_a_log_start_of_a_later_version_after_a_rollback(house: House) -> None:
     labels = {line.strip().partition("  ")[0] for line in described.splitlines()}
     assert not labels & {"FACTS LOST", "GAP", "CUT ELSEWHERE"}
     checked = {each["check"]: each for each in house.json("check", code=1)}
-    assert [name for name, each in checked.items() if not each["ok"]] == ["facts"]
-    assert LATER in checked["facts"]["detail"]
+    assert [name for name, each in checked.items() if not each["ok"]] == ["release"]
+    assert LATER in checked["release"]["detail"]
     assert RECOVER not in house.run("verify", topic, "--level", "3", code=1).stdout
     assert house.holds(beside, RECORDS)
     with house.agent() as agent:
@@ -108,5 +108,5 @@ def test_a_kind_of_a_later_release_that_may_be_ignored_changes_nothing(house: Ho
     house.run("verify", topic, "--level", "3")
     write(house, place_of(house, topic), later_kind(place_of(house, topic), 2, "9.0.0"))
     checked = {each["check"]: each for each in house.json("check", code=1)}
-    assert LATER in checked["facts"]["detail"]
+    assert LATER in checked["release"]["detail"]
     assert house.holds(topic, 2 * RECORDS)
