@@ -1,30 +1,30 @@
-"""``tierstate table create``, ``list``, ``follow``, ``check``, ``compact``, ``drop``."""
+"""``tierstate table`` and its commands; ``list`` and ``repair`` have modules of their own."""
 
 from __future__ import annotations
 
 import re
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
-from ..runtime.columns_extra import MODULES
-from ..state.errors import Difference, InvalidRequest, MissingExtra, TierstateError
+from ..state.errors import Difference, InvalidRequest, TierstateError
 from ..state.routing import Isolation
+from .catalog import catalog_of
 from .context import Context
 from .flags import DurationType, acts, from_bucket, pass_context
 from .reading import isolation_option
+from .table_list import show, show_made
+from .table_repair import repair
 from .task_runs import by_processes, by_spark
 from .topic_argument import TopicArgument, TopicType
 from .typed_flags import TypedFlags, latest_schema, schema_text, typed_options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from ..lake.any_job import AnyRun
     from ..lake.table import LakeTable
-    from ..lake.table_catalog import LakeCatalog
     from ..values.form import Form
 
 NEEDED = ("kafka.bootstrap.servers", "store.url")
@@ -35,6 +35,10 @@ ORPHAN_AGE_MS = 86_400_000
 @click.group("table", epilog="Example: tierstate table create orders; tierstate table follow --once")
 def command() -> None:
     """Iceberg tables that follow topics: every record once, and what the log deletes is deleted."""
+
+
+command.add_command(repair)
+command.add_command(show)
 
 
 @command.command("create", epilog="Example: tierstate table create orders --name kafka.orders --keep")
@@ -61,7 +65,7 @@ def create(
     --value-format makes a typed column of values; what does not parse keeps its bytes in _corrupt. Where the schema is
     the registry's latest, the table grows with it.
     """
-    with _catalog(context) as catalog, context.connected() as connection:
+    with catalog_of(context) as catalog, context.connected() as connection:
         from ..lake.table_catalog import require_new
         from ..lake.table_facts import TableFacts
         from ..log.record_columns import record_schema
@@ -73,7 +77,7 @@ def create(
         facts = TableFacts(found.name, found.topic_id, Isolation(isolation), (shape,), keep, grows)
         wanted = name or default_name(found.name)
         if execute:
-            _show(context, [catalog.create(wanted, facts)])
+            show_made(context, catalog.create(wanted, facts))
             return
         require_new(catalog, wanted, facts)
         rows = [("table", wanted), ("topic", facts.topic), ("keep", facts.keep), *facts.columns.said().items()]
@@ -81,42 +85,48 @@ def create(
         context.output.note("nothing was made: this is --dry-run")
 
 
-@command.command("list", epilog="Example: tierstate table list --json")
-@pass_context
-def show(context: Context) -> None:
-    """List the tables that follow topics, and how far each is."""
-    with _catalog(context) as catalog:
-        _show(context, [catalog.table(name) for name in catalog.ours()])
-
-
 @command.command("check", epilog="Example: tierstate table check kafka.orders")
 @click.argument("table")
 @click.option("--local", is_flag=True, help="The local tier counts too, where the table followed it (follow --local).")
+@click.option(
+    "--max-behind",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    metavar="RECORDS",
+    help="Exit code 1 where the table has less than the topic by more offsets than these.",
+)
 @from_bucket()
 @pass_context
-def check(context: Context, table: str, local: bool) -> None:
-    """Hold every row of a table against the log, partition by partition. Exit code 1 where they differ."""
-    with _catalog(context) as catalog, context.reading(*NEEDED) as connection:
+def check(context: Context, table: str, local: bool, max_behind: int) -> None:
+    """Hold every row of a table against the log, partition by partition. Exit code 1 where they differ.
+
+    The table should have what the topic had when the check began: in the remote tier, or with --local in both.
+    """
+    with catalog_of(context) as catalog, context.reading(*NEEDED) as connection:
         from ..lake.table_check import check_table
         from ..lake.table_open import open_log
 
         found = catalog.table(table)
         with open_log(connection, found.facts, context.output.note, local=local) as (log, keep):
             done = check_table(found, log, keep=keep)
-    columns = ("partition", "start", "end", "rows", "corrupt_records", "older_rows", "digest")
+    columns = ("partition", "start", "end", "behind", "rows", "corrupt_records", "older_rows", "digest")
     rows = [
-        (each.partition, each.start, each.end, each.rows, each.corrupt, each.older, each.digest)
+        (each.partition, each.start, each.end, each.behind, each.rows, each.corrupt, each.older, each.digest)
         for each in done.partitions
     ]
     findings = [{"partition": each.partition, "problem": each.problem, "offset": each.offset} for each in done.findings]
     named = [dict(zip(columns, row, strict=True)) for row in rows]
-    context.output.table(columns, rows, {"table": found.name, "partitions": named, "findings": findings})
+    said = {"table": found.name, "behind": done.behind, "partitions": named, "findings": findings}
+    context.output.table(columns, rows, said)
     for each in done.findings:
         where = "" if each.partition is None else f"partition {each.partition}: "
         at = "" if each.offset is None else f", from offset {each.offset} on"
         context.output.note(f"{where}{each.problem}{at}")
     if done.findings:
         raise Difference("a table is not its log", table=found.name, findings=len(done.findings))
+    if done.behind > max_behind:
+        raise Difference("a table is behind its topic", table=found.name, behind=done.behind, max_behind=max_behind)
 
 
 @command.command("evolve", epilog="Example: tierstate table evolve kafka.orders --value-schema orders.ddl --execute")
@@ -131,7 +141,7 @@ def evolve(context: Context, table: str, value_schema: str | None, key_schema: s
     Without a schema here the registry's latest, of a table that grows with it: then `follow` does it by itself, once it
     meets one. Run again it does nothing.
     """
-    with _catalog(context) as catalog:
+    with catalog_of(context) as catalog:
         from ..lake.table_evolve import evolve_table
         from ..lake.table_open import fresh_attempt
 
@@ -168,7 +178,7 @@ def _wanted(context: Context, table: LakeTable, schemas: Mapping[str, str | None
 @pass_context
 def drop(context: Context, table: str, execute: bool) -> None:
     """Take a table out of the catalog. Its files stay where they are: delete the folder that is named."""
-    with _catalog(context) as catalog:
+    with catalog_of(context) as catalog:
         found = catalog.table(table)
         files = found.data_files()
         rows = [
@@ -215,7 +225,7 @@ def follow(
 def _follow_once(context: Context, tables: tuple[str, ...], local: bool, run: AnyRun | None) -> None:
     failed: list[TierstateError] = []
     rows = []
-    with _catalog(context) as catalog, context.connected(*NEEDED) as connection:
+    with catalog_of(context) as catalog, context.connected(*NEEDED) as connection:
         from ..lake.table_keeper import catch_up
         from ..lake.table_open import limits_of, means_of, open_log, pace_of
 
@@ -244,7 +254,7 @@ def _follow(context: Context, tables: tuple[str, ...], local: bool) -> None:
     keep_files_private(context)
     settings = context.settings_with(*NEEDED)
     logger = service_logs(context)
-    with _catalog(context) as catalog:
+    with catalog_of(context) as catalog:
         from ..app.services import open_serving_parts
         from ..lake.table_keeper import Keeper, feed_table_metrics
         from ..lake.table_open import limits_of, log_of, pace_of, reads_of
@@ -286,7 +296,8 @@ def compact(context: Context, table: str, keep_snapshots: int, older_than: float
     from ..state.offsets import TimestampMs
 
     now = SystemClock().now_ms()
-    with _catalog(context) as catalog, context.output.progress("compacting") as advance:
+    with catalog_of(context) as catalog, context.output.progress("compacting") as advance:
+        from ..lake.table_metadata import foreign_metadata
         from ..lake.table_open import fresh_attempt
         from ..lake.table_upkeep import compact as compact_files
         from ..lake.table_upkeep import expire, old_snapshots, strays, sweep
@@ -297,6 +308,7 @@ def compact(context: Context, table: str, keep_snapshots: int, older_than: float
         snapshots = old_snapshots(found, keep_snapshots, TimestampMs(now - int(age * 1000)))
         expired = execute and expire(found, snapshots)
         left = strays(found, TimestampMs(now - ORPHAN_AGE_MS))
+        unknown = [each.url for each in foreign_metadata(found)]
         if execute:
             sweep(found, left, advance)
     rows = [
@@ -309,7 +321,13 @@ def compact(context: Context, table: str, keep_snapshots: int, older_than: float
     ]
     said = {name.replace(" ", "_"): value for name, value in rows}
     urls = [each.url for each in left]
-    context.output.table(("what", "count"), rows, {"table": found.name, **said, "files": urls, "executed": execute})
+    more = {"files": urls, "unknown_metadata": unknown, "executed": execute}
+    context.output.table(("what", "count"), rows, {"table": found.name, **said, **more})
+    for url in unknown:
+        context.output.note(
+            f"the catalog does not know {url}; the files that it names stay. Another catalog may keep this table, this"
+            " catalog may be restored from a backup (`tierstate table repair`), or a writer died during its commit"
+        )
     if not execute:
         for url in urls:
             context.output.note(f"would remove {url}")
@@ -319,28 +337,3 @@ def compact(context: Context, table: str, keep_snapshots: int, older_than: float
 def default_name(topic: str) -> str:
     """A table's name has no dots of its own."""
     return "kafka." + re.sub("[^A-Za-z0-9_]", "_", topic)
-
-
-def _show(context: Context, tables: list[LakeTable]) -> None:
-    """``keys``, ``values``: their format; empty: bytes. ``version``: of the columns."""
-    names = ("table", "topic", "topic_id", "isolation", "keep", "keys", "values", "version", "ends")
-    rows = []
-    for each in tables:
-        facts, place = each.facts, each.place()
-        ends = " ".join(f"{number}:{reach.end}" for number, reach in sorted(place.partitions.items()))
-        formats = [form.format if form else "" for form in (facts.columns.key, facts.columns.value)]
-        said = (each.name, facts.topic, str(facts.topic_id), facts.isolation.value, facts.keep)
-        rows.append((*said, *formats, facts.version, ends))
-    context.output.table(names, rows)
-
-
-@contextmanager
-def _catalog(context: Context) -> Iterator[LakeCatalog]:
-    try:
-        from ..lake.table_open import open_catalog
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] in ("pyiceberg", "sqlalchemy", *MODULES):
-            raise MissingExtra("lake", "table") from error
-        raise
-    with open_catalog(context.settings) as catalog:
-        yield catalog

@@ -3,7 +3,8 @@
     names in their order, `key` and `value` each of its form's type, then, where anything is typed,
     _corrupt: struct<key: binary, value: binary>      the bytes of what does not parse; null where all does
 
-So no byte of a record is lost: it is in its column, or there.
+So no byte of a record is lost: it is in its column, or there. A record whose time a table cannot have is marked with a
+`_corrupt` that is not null, even if it has no bytes (`table_times`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from ..log.record_columns import record_schema
 from ..state.errors import InvalidRequest
 from ..values.form import Form, Reader, SchemaGrown, TypedColumn
 from ..values.schema_registry import RegistryAccess
+from .table_times import beyond_years
 
 CORRUPT = "_corrupt"
 CORRUPT_TYPE = pa.struct([("key", pa.binary()), ("value", pa.binary())])
@@ -113,7 +115,8 @@ class Rows:
                 raise ColumnsGrown(self._columns.with_form(name, grown.form)) from grown
             made[name], bad[name] = typed.column, typed.corrupt
         if self._readers:
-            made[CORRUPT] = _bytes_of(raw, bad, records.num_rows)
+            times = records.column("timestamp").combine_chunks()
+            made[CORRUPT] = _bytes_of(raw, bad, beyond_years(times))
             self.corrupt += corrupt_in(made[CORRUPT])
         if self._columns.headers == "map":
             made["headers"] = header_map(records.column("headers").combine_chunks())
@@ -132,10 +135,11 @@ def corrupt_in(column: pa.Array | pa.ChunkedArray) -> int:
     return int(len(column) - column.null_count)
 
 
-def _bytes_of(raw: Mapping[str, pa.Array], bad: Mapping[str, pa.Array], count: int) -> pa.Array:
-    """The column `_corrupt`."""
-    flags = list(bad.values())
-    some = flags[0] if len(flags) == 1 else pc.or_(*flags)
+def _bytes_of(raw: Mapping[str, pa.Array], bad: Mapping[str, pa.Array], some: pa.Array) -> pa.Array:
+    """Return the column `_corrupt`. ``some``: rows that are marked even if all of their bytes parse."""
+    for flags in bad.values():
+        some = pc.or_(some, flags)
+    count = len(some)
     if not pc.any(some).as_py():
         return pa.nulls(count, CORRUPT_TYPE)
     nothing = pa.scalar(None, pa.binary())

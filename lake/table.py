@@ -42,8 +42,9 @@ from ..state.errors import (
 )
 from ..values.schema_registry import RegistryAccess
 from .columns import Columns, Rows
+from .file_bounds import bounds_of, single_partition
 from .table_facts import TableFacts, columns_property
-from .table_place import ATTEMPT, OFFSETS, TablePlace
+from .table_place import ATTEMPT, OFFSETS, TablePlace, place_kept, place_property
 from .table_types import iceberg_schema
 
 if TYPE_CHECKING:
@@ -64,6 +65,10 @@ class Change:
     add: Sequence[DataFile] = ()
     drop: Sequence[DataFile] = ()
     columns: Columns | None = None
+
+
+class PlaceLost(CorruptData):
+    """Nothing of the table's metadata says how far it is; its rows still do."""
 
 
 class LakeTable:
@@ -88,8 +93,11 @@ class LakeTable:
         self.facts = found
 
     def place(self) -> TablePlace:
-        """By the newest snapshot that says it. Raises CorruptData where that one was expired by somebody else."""
-        snapshot = self.iceberg.current_snapshot()
+        """Return the place by the newest snapshot that has it, or by the table's property where that one was expired.
+
+        Snapshots of other engines have none. Raises PlaceLost where the property does not fit the rows.
+        """
+        current = snapshot = self.iceberg.current_snapshot()
         while snapshot is not None:
             said = snapshot.summary.additional_properties if snapshot.summary is not None else {}
             if OFFSETS in said:
@@ -98,13 +106,29 @@ class LakeTable:
             before = None if parent is None else self.iceberg.snapshot_by_id(parent)
             # who expires a snapshot makes its child look like the first one: the sequence number tells
             if before is None and snapshot.sequence_number != FIRST_SEQUENCE_NUMBER:
-                raise CorruptData(
-                    "the snapshots that said how far this table is were expired by somebody else, and only foreign ones"
-                    " are left; drop the table and create it again",
-                    table=self.name,
-                )
+                kept = place_kept(self.iceberg.properties, self.facts.topic_id, current)
+                if kept is None or not self._fits(kept):
+                    raise PlaceLost(
+                        "the snapshots that said how far this table is were expired by another tool, and its property"
+                        f" does not fit its rows; `tierstate table repair {self.name}` finds the place again",
+                        table=self.name,
+                    )
+                return kept
             snapshot = before
         return TablePlace({})
+
+    def _fits(self, place: TablePlace) -> bool:
+        """Return whether all files of one Kafka partition are within the place."""
+        schema = self.iceberg.schema()
+        for file in self.data_files():
+            number = single_partition(file, schema.find_field("partition").field_id)
+            if number is None:
+                continue
+            first, last = bounds_of(file, schema.find_field("offset").field_id)
+            reach = place.partitions.get(number)
+            if reach is None or not reach.start <= first <= last < reach.end:
+                return False
+        return True
 
     @property
     def has_own_location(self) -> bool:
@@ -190,6 +214,9 @@ class LakeTable:
                     snapshot.delete_data_file(each)
                 for each in change.add:
                     snapshot.append_data_file(each)
+            made = transaction.table_metadata.current_snapshot()
+            assert made is not None
+            transaction.set_properties(place_property(made))
         return transaction
 
     def _evolve(self, transaction: Transaction, columns: Columns) -> None:

@@ -6,17 +6,20 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 
 from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.exceptions import NamespaceAlreadyExistsError, TableAlreadyExistsError
+from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.io import FileIO
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.table import Table
 from pyiceberg.table.sorting import SortField, SortOrder
 from pyiceberg.table.update import AssertTableUUID, SetLocationUpdate
 from pyiceberg.transforms import DayTransform, IdentityTransform
 
-from ..state.errors import InvalidRequest
+from ..state.errors import InvalidRequest, TierstateError
 from ..values.schema_registry import RegistryAccess
 from .table import LakeTable, foreign, own_location
 from .table_facts import TOPIC, TableFacts, require_columns
+from .table_metadata import ForeignMetadata, metadata_below
 from .table_types import iceberg_schema
 
 NAME = "tierstate"
@@ -49,19 +52,70 @@ class LakeCatalog:
     def names(self) -> Iterator[str]:
         """Of all tables, in order, ours or not."""
         with foreign():
-            for namespace in sorted(self._catalog.list_namespaces()):
+            for namespace in self._namespaces(()):
                 for each in sorted(self._catalog.list_tables(namespace)):
                     yield ".".join(each)
 
-    def ours(self) -> list[str]:
-        """Names of the tables that follow a topic."""
-        found = []
+    def _namespaces(self, parent: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+        """Yield all namespaces below ``parent``, nested ones after the one that they are in."""
+        for each in sorted(self._catalog.list_namespaces(parent)):
+            if len(each) > len(parent):  # Glue and Hive, which have no nested ones, list the parent again
+                yield each
+                yield from self._namespaces(each)
+
+    def ours(self) -> dict[str, TierstateError | None]:
+        """Return the names of the tables that follow a topic, and of those that cannot be loaded, with the reason."""
+        found: dict[str, TierstateError | None] = {}
         for name in self.names():
-            with foreign(table=name):
-                properties = self._catalog.load_table(_identifier(name)).properties
+            try:
+                with foreign(table=name):
+                    properties = self._catalog.load_table(_identifier(name)).properties
+            except TierstateError as error:
+                found[name] = error
+                continue
             if TOPIC in properties:
-                found.append(name)
+                found[name] = None
         return found
+
+    def table_at(self, name: str, location: str) -> LakeTable:
+        """Return the table as its newest metadata file below ``location`` has it, whatever the catalog says.
+
+        Raises InvalidRequest where there is none, or where another one there is no ancestor of it.
+        """
+        with foreign(table=name, location=location):
+            io = self._catalog._load_file_io(location=location)
+        found = metadata_below(io, location, name)
+        if not found:
+            raise InvalidRequest("no metadata of a table below this location", table=name, location=location)
+        newest = found[-1]
+        others = [each.url for each in found[:-1] if not newest.is_after(each.url)]
+        if others:
+            raise InvalidRequest(
+                "several metadata files may be the newest; move those away that are not the table's",
+                table=name,
+                metadata=" ".join([newest.url, *others]),
+            )
+        return self.table_with(name, newest, io)
+
+    def table_with(self, name: str, metadata: ForeignMetadata, io: FileIO) -> LakeTable:
+        """Return the table as this metadata file has it. Raises InvalidRequest for a table that is not ours."""
+        facts = TableFacts.of_properties(metadata.metadata.properties, name)
+        if facts is None:
+            raise InvalidRequest("the table was not created by tierstate", table=name)
+        table = Table(_identifier(name), metadata.metadata, metadata.url, io, self._catalog)
+        return LakeTable(table, facts, self._registry)
+
+    def point(self, name: str, metadata_url: str) -> None:
+        """Let the catalog name this metadata file for a table, whatever it named before.
+
+        Killed in between, the catalog has no such table: the same call again completes it.
+        """
+        with foreign(table=name):
+            with suppress(NoSuchTableError):
+                self._catalog.drop_table(_identifier(name))
+            with suppress(NamespaceAlreadyExistsError):
+                self._catalog.create_namespace(_identifier(name)[:-1])
+            self._catalog.register_table(_identifier(name), metadata_url)
 
     def create(self, name: str, facts: TableFacts) -> LakeTable:
         """An empty table. Raises InvalidRequest where there is one."""

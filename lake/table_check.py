@@ -20,10 +20,11 @@ from ..state.offsets import Extent, Offset
 from .columns import Columns, Rows
 from .kept import Keep
 from .table import LakeTable
-from .table_follow import no_lease
+from .table_follow import no_lease, require_tiered
 from .table_log import TopicLog
-from .table_place import Reach, Written
+from .table_place import Reach, TablePlace, Written
 from .table_rows import aligned, between, first_difference, rows_between
+from .table_times import beyond_years, within_years
 
 WINDOW_BYTES = 64 * 2**20
 
@@ -39,9 +40,10 @@ class TableFinding:
 
 @dataclass
 class CheckedPartition:
-    """Offsets ``[start, end)`` were compared. ``digest``: the record digest of both; empty where they differ, and
-    where the table lacks columns of it, or has them typed. ``corrupt``: of ``rows``, those that do not parse.
-    ``older``: rows below the log start: nothing is left to compare them with.
+    """Offsets ``[start, end)`` were compared. ``digest``: the record digest of both; empty where they differ, and where
+    the table lacks columns of it, has them typed, or cannot have a record's time. ``corrupt``: of ``rows``, those that
+    do not parse. ``older``: rows below the log start: nothing is left to compare them with. ``behind``: offsets that
+    the log had when the check began, and the table has not.
     """
 
     partition: int
@@ -51,6 +53,7 @@ class CheckedPartition:
     digest: str = ""
     older: int = 0
     corrupt: int = 0
+    behind: int = 0
 
 
 @dataclass
@@ -58,20 +61,38 @@ class CheckedTable:
     partitions: list[CheckedPartition] = field(default_factory=list)
     findings: list[TableFinding] = field(default_factory=list)
 
+    @property
+    def behind(self) -> int:
+        """Offsets of all partitions that the table has not."""
+        return sum(each.behind for each in self.partitions)
+
 
 def check_table(
-    table: LakeTable, log: TopicLog, window_bytes: int = WINDOW_BYTES, keep: Keep = no_lease
+    table: LakeTable,
+    log: TopicLog,
+    window_bytes: int = WINDOW_BYTES,
+    keep: Keep = no_lease,
+    place: TablePlace | None = None,
 ) -> CheckedTable:
-    """Of the newest snapshot. Raises what reading does, and InvalidRequest for a topic that was made anew."""
+    """Check the newest snapshot. ``place``: one that is to be proven, instead of the table's own.
+
+    Raises what reading does, and InvalidRequest for a topic that was made anew.
+    """
     if log.topic_id() != table.facts.topic_id:
         raise InvalidRequest(
             "the topic was made anew; nothing is left to hold the table against",
             table=table.name,
             topic=table.facts.topic,
         )
+    require_tiered(table, log)
     found = CheckedTable()
-    for number, reach in sorted(table.place().partitions.items()):
-        found.partitions.append(_check_partition(table, log, number, reach, window_bytes, keep, found.findings))
+    reaches = (place or table.place()).partitions
+    extents = {number: log.extent(number) for number in range(log.partitions())}
+    for number, extent in extents.items():
+        reach = reaches.get(number, Reach(extent.start, extent.start))
+        done = _check_partition(table, log, number, reach, window_bytes, keep, found.findings)
+        done.behind = max(0, extent.end - max(reach.end, extent.start))
+        found.partitions.append(done)
     named = sum(each.rows + each.older for each in found.partitions)
     if (total := table.count()) != named and not found.findings:
         found.findings.append(TableFinding(None, f"{total - named} rows are outside of what the table's place says"))
@@ -110,6 +131,9 @@ def _check_partition(
             if (problem_at := _difference(rows, made_by, records)) is not None:
                 findings.append(TableFinding(number, *problem_at))
                 alike = False
+            if pc.any(beyond_years(records.column("timestamp"))).as_py():
+                alike = False  # and no digest can be made of such a time
+                continue
             for batch in records.to_batches():
                 digest.update(batch)
         done.corrupt += made_by.corrupt
@@ -121,10 +145,11 @@ def _check_partition(
 def _windows(
     log: TopicLog, number: int, written: Written, window_bytes: int
 ) -> Iterator[tuple[Offset, Offset, pa.Table]]:
-    """Ranges that follow each other, and the log's records in them."""
+    """Ranges that follow each other, and the log's records in them, with times that a table can have."""
     for split in log.splits(number, written.start, written.end, window_bytes):
         with closing(log.read(split)) as batches:
-            yield split.start, split.end, pa.Table.from_batches(list(batches), record_schema())
+            records = pa.Table.from_batches([within_years(each) for each in batches], record_schema())
+            yield split.start, split.end, records
 
 
 def _difference(rows: pa.Table, made_by: Rows, records: pa.Table) -> tuple[str, int | None] | None:

@@ -29,13 +29,13 @@ from .table_files import (
     give_back,
     grouped,
     nothing_left,
-    require_single,
+    partitions_of,
     rewrite,
     write_rows,
 )
 from .table_log import TopicLog
 from .table_place import TablePlace
-from .table_rows import between, rows_of_file
+from .table_rows import between, of_partition, rows_of_file
 
 Splits: TypeAlias = Mapping[int, list[PlannedSplit]]
 """By partition, each one's in the order of offsets."""
@@ -70,24 +70,25 @@ def write_here(table: LakeTable, log: TopicLog, attempt: Attempt, splits: Splits
 
 
 def take_out(table: LakeTable, attempt: Attempt, place: TablePlace, ranges: Mapping[int, Extent]) -> Act[bool]:
-    """The rows of these offsets (end exclusive), by partition. Files that hold no others go whole."""
-    drop: list[DataFile] = []
-    offset_id = table.iceberg.schema().find_field("offset").field_id
-    partition_id = table.iceberg.schema().find_field("partition").field_id
+    """The rows of these offsets (end exclusive), by partition. Files that hold no others go whole.
+
+    A file of several partitions, which another engine wrote, becomes one file for each partition.
+    """
+    drop: dict[str, DataFile] = {}
     with nothing_left(table, attempt):
         for number, (start, end) in ranges.items():
-            if start >= end:
-                continue
-            for file in table.data_files(between(number, start, end)):
-                require_single(file, table, partition_id)
-                drop.append(file)
-                first, last = bounds_of(file, offset_id)
-                if first >= start and last < end:
+            if start < end:
+                drop |= {file.file_path: file for file in table.data_files(between(number, start, end))}
+        for file in drop.values():
+            for number, (first, end_of_file) in partitions_of(table, file).items():
+                start, end = ranges.get(number, Extent(first, first))
+                if first >= start and end_of_file <= end:
                     continue
-                kept = grouped(_without(rows, start, end) for rows in rows_of_file(table, file))
+                rows = (of_partition(each, number) for each in rows_of_file(table, file))
+                kept = grouped(_without(each, start, end) for each in rows)
                 name = f"{day_folder(file)}/{attempt.id}-{number:05d}-{first:020d}-kept.parquet"
                 yield from rewrite(table, attempt, name, kept)
-    return (yield from commit(table, attempt, Change(place, tuple(attempt.files), drop)))
+    return (yield from commit(table, attempt, Change(place, tuple(attempt.files), tuple(drop.values()))))
 
 
 def commit(table: LakeTable, attempt: Attempt, change: Change) -> Act[bool]:
@@ -100,12 +101,6 @@ def commit(table: LakeTable, attempt: Attempt, change: Change) -> Act[bool]:
     if not landed:
         yield from give_back(table, attempt)
     return landed
-
-
-def bounds_of(file: DataFile, field_id: int) -> tuple[int, int]:
-    """The smallest and the largest value of an integer column."""
-    lower, upper = file.lower_bounds[field_id], file.upper_bounds[field_id]
-    return int.from_bytes(lower, "little", signed=True), int.from_bytes(upper, "little", signed=True)
 
 
 def first_splits(parts: list[PlannedSplit], count: int) -> list[PlannedSplit]:

@@ -9,21 +9,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from datetime import date
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyiceberg.manifest import DataFile
 
 from ..leader.act import Act
-from ..state.errors import CorruptData, InvalidRequest
+from ..state.offsets import Extent, Offset
 from .columns import Rows
 from .encodings import WRITER
-from .names import date_of, day_name
+from .file_bounds import bounds_of, single_partition
+from .names import day_name
 from .parquet import ParquetFile
 from .parted import laid_out
 from .plan import ExportPlan, ExportTask, Shape
 from .table import LakeTable
 from .table_rows import aligned
+from .table_times import within_years
 
 ROW_GROUP_BYTES = 32 * 2**20
 
@@ -45,16 +47,14 @@ def write_rows(
 ) -> Act[None]:
     """The records of a task as files by day. ``batches``: as `parted.laid_out` takes them.
 
-    Raises what ``batches`` and ``made_by`` do, DiskFull, and InvalidRequest for a record of no day that a table can
-    name.
+    Raises what ``batches`` and ``made_by`` do, and DiskFull.
     """
     shape = Shape(table.facts.columns, table.facts.isolation, ROW_GROUP_BYTES, WRITER)
     plan = ExportPlan(table.facts.topic, table.facts.topic_id, 0, shape, ())
     making: dict[str, ParquetFile] = {}
     with ExitStack() as opened:
-        for group in laid_out(plan, task, batches):
+        for group in laid_out(plan, task, map(within_years, batches)):
             if group.records is not None:
-                _require_day(table, task.partition, group.key, group.records)
                 if group.key not in making:
                     making[group.key] = begun = ParquetFile(table.schema, {})
                     opened.callback(begun.close)
@@ -126,23 +126,17 @@ def _put(table: LakeTable, attempt: Attempt, name: str, made: ParquetFile) -> Ac
     made.close()
 
 
-def _require_day(table: LakeTable, partition: int, key: str, records: pa.Table) -> None:
-    """Of a row group of one day."""
-    try:
-        date.fromisoformat(date_of(key))
-    except ValueError:
-        raise InvalidRequest(
-            "a record's time is of no day that a table can be partitioned by",
-            table=table.name,
-            topic=table.facts.topic,
-            partition=partition,
-            offset=records.column("offset")[0].as_py(),
-        ) from None
-
-
-def require_single(file: DataFile, table: LakeTable, partition_id: int) -> int:
-    """The one Kafka partition of a file's rows. Raises CorruptData for a file of several: another engine wrote it."""
-    lower, upper = file.lower_bounds.get(partition_id), file.upper_bounds.get(partition_id)
-    if lower is None or lower != upper:
-        raise CorruptData("a file of the table has rows of several partitions", table=table.name, file=file.file_path)
-    return int.from_bytes(lower, "little", signed=True)
+def partitions_of(table: LakeTable, file: DataFile) -> dict[int, Extent]:
+    """Return the offsets (end exclusive) of each Kafka partition in a file. A file of several is read."""
+    schema = table.iceberg.schema()
+    number = single_partition(file, schema.find_field("partition").field_id)
+    offset_id = schema.find_field("offset").field_id
+    if number is not None and offset_id in file.lower_bounds:
+        first, last = bounds_of(file, offset_id)
+        return {number: Extent(Offset(first), Offset(last + 1))}
+    with table.opened(file.file_path) as source:
+        rows = pq.read_table(source, columns=["partition", "offset"])
+    found = rows.group_by("partition").aggregate([("offset", "min"), ("offset", "max")]).sort_by("partition")
+    return {
+        row["partition"]: Extent(Offset(row["offset_min"]), Offset(row["offset_max"] + 1)) for row in found.to_pylist()
+    }

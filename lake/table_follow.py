@@ -174,6 +174,17 @@ def look_at(table: LakeTable, log: TopicLog) -> Look:
     return look
 
 
+def require_tiered(table: LakeTable, log: TopicLog) -> None:
+    """Raises InvalidRequest for a topic of which no agent ever told the tier-state topic anything."""
+    known = any(log.lineage(number).last_epoch is not None for number in range(log.partitions()))
+    if not known and log.topic_id() == table.facts.topic_id:
+        raise InvalidRequest(
+            "the topic is not tiered: no agent has copied or reported anything of it, so there is nothing to follow",
+            table=table.name,
+            topic=table.facts.topic,
+        )
+
+
 def _look_at(look: Look, log: TopicLog, number: int) -> None:
     start, end = log.extent(number)
     lineage = log.lineage(number)

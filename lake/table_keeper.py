@@ -21,7 +21,7 @@ from .export import MOVED, TRIES
 from .table import LakeTable
 from .table_catalog import LakeCatalog
 from .table_facts import TableFacts
-from .table_follow import ALONE, Look, Means, Round, Step, TableLimits, below, follow_round, look_at
+from .table_follow import ALONE, Look, Means, Round, Step, TableLimits, below, follow_round, look_at, require_tiered
 from .table_log import TopicLog
 from .table_upkeep import expire_some
 
@@ -76,7 +76,10 @@ def catch_up(
     pace: FollowPace,
     means: Means = ALONE,
 ) -> CaughtUp:
-    """Until the table has what is there now. Raises what a round does; `AGAIN` when it came `TRIES` times in a row."""
+    """Until the table has what is there now. Raises what a round does; `AGAIN` when it came `TRIES` times in a row, and
+    InvalidRequest for a topic that is not tiered.
+    """
+    require_tiered(catalog.table(name), log)
     done, tries = CaughtUp(), TRIES
     while True:
         table = catalog.table(name)
@@ -129,6 +132,8 @@ class Keeper:
         self._catalog, self._names, self._log, self._limits = catalog, names, log, limits
         self._pace, self._logger = pace, logger
         self.tables: dict[str, Kept] = {}
+        self._unread: set[str] = set()
+        """Tables that cannot be loaded. One that never could may be another team's: /readyz does not depend on it."""
 
     def work(self, stopping: threading.Event) -> None:
         while not stopping.is_set():
@@ -159,16 +164,22 @@ class Keeper:
         return 0.0 if kept.behind_since is None else self._pace.clock.monotonic() - kept.behind_since
 
     def stopped(self) -> list[str]:
-        return [f"table {name}: {kept.stopped}" for name, kept in self.tables.items() if kept.stopped]
+        return [
+            f"table {name}: {kept.stopped}"
+            for name, kept in self.tables.items()
+            if kept.stopped and (kept.facts is not None or name not in self._unread)
+        ]
 
     def _ours(self) -> tuple[str, ...]:
         if self._names:
             return self._names
         try:
-            return tuple(self._catalog.ours())
+            found = self._catalog.ours()
         except TierstateError as error:
             self._logger.warning("the catalog does not say which tables there are", reason=str(error))
             return tuple(self.tables)
+        self._unread = {name for name, reason in found.items() if reason is not None}
+        return tuple(found)
 
     def _keep(self, name: str, kept: Kept, stopping: threading.Event) -> bool:
         table = self._catalog.table(name)

@@ -1,4 +1,4 @@
-"""How far a table is, as each commit says it in its snapshot's summary: the table's place, kept nowhere else.
+"""How far a table is, as each commit writes it: the table's place, in its snapshot's summary.
 
 tierstate.offsets   {"0": 1200}                 rows of partition 0 end there, exclusive
 tierstate.starts    {"0": 0}                    and begin there: what lies below was deleted, or was never followed
@@ -6,6 +6,9 @@ tierstate.epochs    {"0": [[3, 0], [5, 900]]}   the newest leader epochs of its 
 tierstate.versions  {"0": [[0, 0], [1, 700]]}   which columns (tierstate.columns.N) wrote its rows, from which offset on
 tierstate.topic-id  x2Qk…                       of this topic, and of no other one of its name
 tierstate.attempt   4f…                         which attempt made the snapshot
+
+The same commit writes the place into a property of the table, tierstate.place, with the snapshot's sequence number and
+the rows of the table. It is read only where every snapshot with a place was expired by another tool.
 """
 
 from __future__ import annotations
@@ -13,15 +16,19 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..state.epochs import EpochEntry, LeaderEpoch, Lineage
 from ..state.errors import CorruptData, InvalidRequest
 from ..state.ids import TopicId
 from ..state.offsets import Offset, OffsetRange
 
+if TYPE_CHECKING:
+    from pyiceberg.table.snapshots import Snapshot
+
 OFFSETS, STARTS, EPOCHS = "tierstate.offsets", "tierstate.starts", "tierstate.epochs"
 VERSIONS, TOPIC_ID, ATTEMPT = "tierstate.versions", "tierstate.topic-id", "tierstate.attempt"
+PLACE, ROWS = "tierstate.place", "total-records"
 
 EMPTY = Lineage()
 KEPT_EPOCHS = 8
@@ -160,6 +167,31 @@ class TablePlace:
         except (KeyError, TypeError, ValueError, AttributeError, InvalidRequest) as error:
             raise CorruptData("a snapshot's summary does not say a place", reason=repr(error)) from error
         return cls(reaches)
+
+
+def place_property(snapshot: Snapshot) -> dict[str, str]:
+    """Return the property that repeats the place of a new snapshot."""
+    said = {} if snapshot.summary is None else snapshot.summary.additional_properties
+    names = (OFFSETS, STARTS, EPOCHS, VERSIONS, TOPIC_ID, ROWS)
+    return {PLACE: _said({"sequence": snapshot.sequence_number, **{name: said[name] for name in names}})}
+
+
+def place_kept(properties: Mapping[str, str], topic_id: TopicId, now: Snapshot | None = None) -> TablePlace | None:
+    """Return the place that the table's property has, or None where there is none for this topic.
+
+    ``now``: the current snapshot. The place is then returned only if this snapshot is not older than the place and has
+    as many rows: it is the same rows in other files, as far as metadata can show.
+    """
+    try:
+        kept = json.loads(properties[PLACE])
+        place = TablePlace.of_summary(kept, topic_id)
+        if now is not None:
+            rows = None if now.summary is None else now.summary.additional_properties.get(ROWS)
+            if rows != kept[ROWS] or (now.sequence_number or 0) < kept["sequence"]:
+                return None
+    except (KeyError, TypeError, ValueError, CorruptData):
+        return None
+    return place
 
 
 def _within(lineage: Lineage, start: Offset, end: Offset) -> tuple[EpochEntry, ...]:

@@ -38,9 +38,14 @@ def rows_between(table: LakeTable, partition: int, start: int, end: int) -> pa.T
         for rows in rows_of_file(table, file, start, end):
             offsets = rows.column("offset")
             inside = pc.and_(pc.greater_equal(offsets, start), pc.less(offsets, end))
-            found.append(rows.filter(pc.and_(inside, pc.equal(rows.column("partition"), partition))))
+            found.append(of_partition(rows.filter(inside), partition))
     rows = pa.concat_tables(found)
     return rows.take(pc.sort_indices(rows.column("offset")))
+
+
+def of_partition(rows: pa.Table, partition: int) -> pa.Table:
+    """Return the rows of one Kafka partition."""
+    return rows.filter(pc.equal(rows.column("partition"), partition))
 
 
 def between(partition: int, start: int, end: int) -> str:

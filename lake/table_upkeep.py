@@ -17,21 +17,28 @@ from dataclasses import dataclass
 from itertools import chain, zip_longest
 
 import pyarrow as pa
-from pyarrow.fs import FileSelector, FileType
 from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import DataFile
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table.metadata import TableMetadata
 
 from ..leader.act import Act, run
-from ..state.errors import CorruptData, InvalidRequest
+from ..state.errors import CorruptData, InvalidRequest, Unavailable
 from ..state.offsets import TimestampMs
+from .file_bounds import bounds_of, single_partition
 from .table import Change, LakeTable, foreign
-from .table_commit import bounds_of
-from .table_files import Attempt, day_folder, give_back, grouped, nothing_left, require_single, rewrite
+from .table_files import (
+    Attempt,
+    day_folder,
+    give_back,
+    grouped,
+    nothing_left,
+    partitions_of,
+    rewrite,
+)
+from .table_metadata import Place, foreign_metadata, listed, lost_its_race, place_of
 from .table_place import OFFSETS
-from .table_rows import first_difference, rows_of_file
+from .table_rows import first_difference, of_partition, rows_of_file
 
 TARGET_BYTES = 128 * 2**20
 """Of a compacted file; one of half of that is left as it is."""
@@ -53,7 +60,9 @@ EXPIRED_AT_ONCE = 100
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """Small files that follow each other, of one partition and one day."""
+    """Small files that follow each other, of one partition and one day; or its rows in one file of several partitions,
+    which another engine wrote.
+    """
 
     partition: int
     day: str
@@ -62,14 +71,17 @@ class Bin:
 
 
 def bins(table: LakeTable, target_bytes: int = TARGET_BYTES) -> list[Bin]:
-    """What is to be compacted now."""
+    """What is to be compacted now; files of several partitions first, one after another."""
     offset_id = table.iceberg.schema().find_field("offset").field_id
     partition_id = table.iceberg.schema().find_field("partition").field_id
     groups: dict[tuple[int, str], list[tuple[int, DataFile]]] = defaultdict(list)
-    for file in table.data_files():
-        number = require_single(file, table, partition_id)
-        groups[number, day_folder(file)].append((bounds_of(file, offset_id)[0], file))
     found = []
+    for file in table.data_files():
+        if (number := single_partition(file, partition_id)) is None:
+            parts = partitions_of(table, file).items()
+            found += [Bin(part, day_folder(file), (file,), extent.start) for part, extent in parts]
+        else:
+            groups[number, day_folder(file)].append((bounds_of(file, offset_id)[0], file))
     for (number, day), files in sorted(groups.items()):
         for small in _runs(sorted(files, key=lambda each: each[0]), target_bytes):
             found.append(Bin(number, day, tuple(file for _, file in small), small[0][0]))
@@ -107,14 +119,29 @@ def compact(table: LakeTable, attempt_id: Callable[[], str], *, execute: bool, b
     """Until nothing is left of what is small and can be larger. Raises what reading and writing do."""
     done = Compacted()
     while found := bins(table):
-        group = found[:bins_of]
+        groups = list(_groups(found, bins_of))
         if not execute:
-            return Compacted(sum(len(each.files) for each in found), len(found), -(-len(found) // bins_of))
-        if run(compact_bins(table, Attempt(attempt_id()), group)):
-            done.small += sum(len(each.files) for each in group)
-            done.large += len(group)
+            return Compacted(len(_files(found)), len(found), len(groups))
+        if run(compact_bins(table, Attempt(attempt_id()), groups[0])):
+            done.small += len(_files(groups[0]))
+            done.large += len(groups[0])
             done.commits += 1
     return done
+
+
+def _groups(found: Sequence[Bin], bins_of: int) -> Iterator[Sequence[Bin]]:
+    """The bins of each commit. A file of several partitions has a commit of its own, for all of its rows."""
+    parts: dict[str, list[Bin]] = defaultdict(list)
+    for each in found:
+        if len(each.files) == 1:
+            parts[each.files[0].file_path].append(each)
+    yield from parts.values()
+    whole = [each for each in found if len(each.files) > 1]
+    yield from (whole[at : at + bins_of] for at in range(0, len(whole), bins_of))
+
+
+def _files(group: Sequence[Bin]) -> list[DataFile]:
+    return list({file.file_path: file for each in group for file in each.files}.values())
 
 
 def compact_bins(table: LakeTable, attempt: Attempt, group: Sequence[Bin]) -> Act[bool]:
@@ -127,7 +154,7 @@ def compact_bins(table: LakeTable, attempt: Attempt, group: Sequence[Bin]) -> Ac
             name = f"{each.day}/{attempt.id}-{each.partition:05d}-{each.first_offset:020d}-compacted.parquet"
             yield from rewrite(table, attempt, name, _rows_of(table, each))
             _require_same(table, attempt.files[-1], each)
-    drop = [file for each in group for file in each.files]
+    drop = _files(group)
     while True:
         with nothing_left(table, attempt):
             yield "write manifests"
@@ -152,7 +179,8 @@ def _require_same(table: LakeTable, file: DataFile, small: Bin) -> None:
 
 def _rows_of(table: LakeTable, small: Bin) -> Iterator[pa.Table]:
     """In the row groups of the file that they become."""
-    return grouped(chain.from_iterable(rows_of_file(table, file) for file in small.files))
+    rows = chain.from_iterable(rows_of_file(table, file) for file in small.files)
+    return grouped(of_partition(each, small.partition) for each in rows)
 
 
 def old_snapshots(table: LakeTable, keep: int, older_than: TimestampMs) -> list[int]:
@@ -211,28 +239,30 @@ class Stray:
 def strays(table: LakeTable, older_than: TimestampMs) -> list[Stray]:
     """Files are listed before snapshots are asked*: one that is committed in between is named then.
 
-    ``older_than``: when an attempt that is still at work cannot have begun. Raises InvalidRequest for a store that
-    cannot be listed.
+    A file that only a foreign metadata file names is no stray: another catalog may keep the table, or this one was
+    restored from a backup (`table_metadata`). ``older_than``: when an attempt that is still at work cannot have begun.
+    Raises InvalidRequest for a store that cannot be listed, Unavailable while another catalog commits.
     """
-    io = table.iceberg.io
-    if not isinstance(io, PyArrowFileIO):
-        raise InvalidRequest("only files that pyarrow reads can be listed", table=table.name, io=type(io).__name__)
-    location = table.iceberg.location().rstrip("/")
-    scheme, host, path = PyArrowFileIO.parse_location(location)
-    with foreign(table=table.name):
-        found = io.fs_by_scheme(scheme, host).get_file_info(FileSelector(path, recursive=True, allow_not_found=True))
+    found = list(listed(table.iceberg.io, table.iceberg.location(), table.name))
+    existing = {place_of(url) for url, _ in found}
     table.refresh()
-    metadata = table.iceberg.metadata
-    named = {_place(each) for each in _named(table, metadata)}
+    named = {place_of(each) for each in _named(table, table.iceberg.metadata)}
+    others = foreign_metadata(table)
+    for each in others:
+        if not lost_its_race(table, each.metadata, existing):
+            named |= {place_of(each.url), *map(place_of, _named(table, each.metadata, missing=True))}
+    table.refresh()  # a commit of this catalog that came meanwhile is none of another
+    if {each.url for each in foreign_metadata(table)} - {each.url for each in others}:
+        raise Unavailable("another catalog commits to this table now; try again", table=table.name)
     own = None if table.has_own_location else _once_named(table)
+    location = table.iceberg.location().rstrip("/")
     return [
-        Stray(url, each.size)
-        for each in found
-        if each.type == FileType.File
-        and each.mtime_ns is not None
-        and each.mtime_ns // 1_000_000 < older_than
-        and _place(url := location + each.path.removeprefix(path)) not in named
-        and (_is_ours(each.path.removeprefix(path)) if own is None else _place(url) in own)
+        Stray(url, info.size)
+        for url, info in found
+        if info.mtime_ns is not None
+        and info.mtime_ns // 1_000_000 < older_than
+        and place_of(url) not in named
+        and (_is_ours(url.removeprefix(location)) if own is None else place_of(url) in own)
     ]
 
 
@@ -241,12 +271,12 @@ def _is_ours(path: str) -> bool:
     return WRITTEN_BY_US.fullmatch(path) is not None
 
 
-def _once_named(table: LakeTable) -> set[tuple[str, str]]:
+def _once_named(table: LakeTable) -> set[Place]:
     """Return what the table's earlier metadata files name, as far as those and their manifests still exist.
 
     This is the only proof for a table of an earlier version, whose location another table may share.
     """
-    found: set[tuple[str, str]] = set()
+    found: set[Place] = set()
     for entry in table.iceberg.metadata.metadata_log:
         try:
             with foreign(table=table.name):
@@ -254,7 +284,7 @@ def _once_named(table: LakeTable) -> set[tuple[str, str]]:
         except CorruptData:
             continue
         if earlier.table_uuid == table.iceberg.metadata.table_uuid:
-            found |= {_place(each) for each in _named(table, earlier, missing=True)}
+            found |= {place_of(each) for each in _named(table, earlier, missing=True)}
     return found
 
 
@@ -263,12 +293,6 @@ def sweep(table: LakeTable, found: Sequence[Stray], advance: Callable[[int], Non
         with suppress(FileNotFoundError):
             table.remove(each.url)
         advance(1)
-
-
-def _place(url: str) -> tuple[str, str]:
-    """Bucket and path: a catalog's Java writes ``file:/lake`` and ``s3a://`` where the table's location has others."""
-    _, host, path = PyArrowFileIO.parse_location(url)
-    return host, path
 
 
 def _named(table: LakeTable, metadata: TableMetadata, *, missing: bool = False) -> set[str]:

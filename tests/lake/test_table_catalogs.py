@@ -69,7 +69,7 @@ def test_a_table_lives_in_any_catalog_from_its_first_row_to_its_last(
     """Followed, compacted, its old snapshots expired, its strays swept, and read by whoever opens the catalog."""
     world = TableWorld(golden_log("transactions"), tmp_path / "world", limits=THREE_COMMITS, properties=catalog)
     with world.catalog() as opened:
-        assert opened.ours() == [NAME]
+        assert list(opened.ours()) == [NAME]
         with pytest.raises(InvalidRequest, match="there is a table of this name"):
             opened.create(NAME, opened.table(NAME).facts)
         with pytest.raises(InvalidRequest, match="no such table"):

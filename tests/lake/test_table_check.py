@@ -14,6 +14,7 @@ from tests.fetch.two_tiers import Golden
 from tests.lake.tables import TableWorld
 from tests.lake.test_table_history import delete_below, unclean_election
 from tierstate.lake.table_check import CheckedTable, check_table
+from tierstate.leader.act import run
 from tierstate.state.errors import CorruptData
 from tierstate.state.routing import Isolation
 
@@ -130,3 +131,16 @@ def test_a_file_that_is_missing_or_damaged_is_named(world: TableWorld, how: str)
     with pytest.raises(CorruptData, match=f"a file of the table is {how}") as found:
         checked(world)
     assert file.name in str(found.value)
+
+
+@pytest.mark.parametrize("commits", [0, 1])
+def test_what_the_log_has_and_the_table_has_not_is_counted(golden_log: Make, tmp_path: Path, commits: int) -> None:
+    world = TableWorld(golden_log("transactions"), tmp_path)
+    for _ in range(commits):
+        run(world.round())
+    end = world.table().place().partitions[0].end if commits else 0
+    done = checked(world)
+    assert not done.findings
+    assert done.behind == world.log().extent(0)[1] - end > 0
+    world.follow()
+    assert checked(world).behind == 0

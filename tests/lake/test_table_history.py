@@ -239,19 +239,6 @@ def test_a_foreign_snapshot_leaves_the_place_where_it_was(world: TableWorld) -> 
     assert world.table().place() == place
 
 
-@pytest.mark.extended
-def test_a_table_whose_place_was_expired_stops(world: TableWorld) -> None:
-    iceberg = world.table().iceberg
-    with iceberg.transaction() as transaction, transaction.update_snapshot().fast_append():
-        pass
-    head = iceberg.refresh().current_snapshot()
-    assert head is not None
-    others = [each.snapshot_id for each in iceberg.snapshots() if each.snapshot_id != head.snapshot_id]
-    iceberg.maintenance.expire_snapshots().by_ids(others).commit()
-    with pytest.raises(CorruptData, match="were expired by somebody else"):
-        world.table().place()
-
-
 def reach(end: int, *lineage: tuple[int, int], start: int = 0) -> Reach:
     return Reach(Offset(start), Offset(end), Lineage.of(*lineage))
 

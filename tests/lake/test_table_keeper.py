@@ -202,3 +202,30 @@ def test_a_stopped_table_that_is_dropped_is_no_longer_reported(world: TableWorld
     keeper.turn(RUNS)
     assert not keeper.stopped()
     assert OTHER not in keeper.tables
+
+
+def test_a_table_in_a_nested_namespace_is_followed(world: TableWorld) -> None:
+    with world.catalog() as catalog:
+        catalog.create("kafka.eu.west.t", world.table().facts)
+        assert list(catalog.ours()) == [NAME, "kafka.eu.west.t"]
+    keeper = keeper_of(world, ManualClock(), TableLimits())
+    keeper.turn(RUNS)
+    assert keeper.tables["kafka.eu.west.t"].done.rows == keeper.tables[NAME].done.rows > 0
+
+
+def test_a_table_that_cannot_be_loaded_stops_and_no_other(world: TableWorld) -> None:
+    with world.catalog() as catalog:
+        made = catalog.create(OTHER, world.table().facts)
+    keeper = keeper_of(world, ManualClock(), TableLimits())
+    metadata = Path(made.iceberg.metadata_location.removeprefix("file://"))
+    metadata.rename(metadata.with_suffix(".away"))
+    keeper.turn(RUNS)
+    assert keeper.tables[NAME].done.rows > 0
+    assert "a file of the table is missing" in str(keeper.tables[OTHER].stopped)
+    assert keeper.stopped() == [], "it may be another team's table in the same catalog"
+    metadata.with_suffix(".away").rename(metadata)
+    keeper.turn(RUNS)
+    with world.catalog() as catalog:
+        Path(catalog.table(OTHER).iceberg.metadata_location.removeprefix("file://")).unlink()
+    keeper.turn(RUNS)
+    assert [each.split(":")[0] for each in keeper.stopped()] == [f"table {OTHER}"]

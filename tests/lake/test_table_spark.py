@@ -17,6 +17,7 @@ from tests.lake.typed_tables import COUNT, columns_of, json_world
 from tests.lake.typed_topics import DDL
 from tests.servers.rest_catalog import rest_catalog
 from tests.servers.spark_iceberg import needs_spark_iceberg, rows_by_spark
+from tierstate.lake.table_check import check_table
 from tierstate.lake.table_upkeep import compact
 from tierstate.runtime.id_source import CountingIds
 from tierstate.state.ids import FactId
@@ -79,3 +80,28 @@ def test_typed_columns_that_evolved(golden_log: Make, tmp_path: Path, uri: str) 
     spark_shows_the_same(world, uri, tmp_path / "evolved")
     compact(world.table(), lambda: FactId.of(IDS.uuid()), execute=True)
     spark_shows_the_same(world, uri, tmp_path / "compacted")
+
+
+def test_a_table_goes_on_after_sparks_own_maintenance(golden_log: Make, tmp_path: Path, uri: str) -> None:
+    """Spark rewrites every data file and keeps one snapshot, which says no place."""
+    world = TableWorld(golden_log("transactions"), tmp_path / "world", properties={"type": "rest", "uri": uri})
+    world.follow()
+    place, before, ours = world.table().place(), world.table_digest(), world.named_files()
+    maintain = [
+        f"CALL lake.system.rewrite_data_files(table => '{NAME}', options => map('rewrite-all', 'true'))",
+        f"CALL lake.system.rewrite_manifests(table => '{NAME}')",
+        f"CALL lake.system.expire_snapshots(table => '{NAME}', older_than => now(), retain_last => 1)",
+    ]
+    into = tmp_path / "maintained"
+    into.mkdir()
+    rows_by_spark(uri, maintain, into)
+    assert ours.isdisjoint(world.named_files())
+    assert len(world.table().iceberg.snapshots()) == 1
+    assert world.table().place() == place
+    assert world.table_digest() == before
+    assert not world.follow()
+    delete_below(world, 777)
+    unclean_election(world, 99, 1500)
+    world.follow()
+    assert world.table_digest() == world.log_digest(end=1500)
+    assert not check_table(world.table(), world.log()).findings

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from shutil import copy
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,8 +14,11 @@ from pyiceberg.table.update import SetLocationUpdate
 from tests.fetch.two_tiers import Golden
 from tests.lake.tables import NAME, TableWorld
 from tests.lake.test_table_history import delete_below
+from tierstate.lake.table import Change
+from tierstate.lake.table_catalog import LakeCatalog
 from tierstate.lake.table_files import Attempt
 from tierstate.lake.table_follow import Step
+from tierstate.lake.table_metadata import foreign_metadata
 from tierstate.lake.table_upkeep import Compacted, bins, compact, compact_bins, expire, old_snapshots, strays, sweep
 from tierstate.leader.act import run, run_until
 from tierstate.runtime.clock import SystemClock
@@ -227,3 +231,63 @@ def test_a_table_of_an_earlier_version_loses_only_what_it_once_named(world: Tabl
     found = {each.url.removeprefix("file://") for each in strays(table, LATER)}
     assert small <= found
     assert str(neighbour) not in found
+
+
+def test_a_catalog_restored_from_a_backup_deletes_nothing_that_the_live_one_names(world: TableWorld) -> None:
+    restored = world.folder / "restored.db"
+    copy(world.folder / "catalog.db", restored)
+    live = dict(world.properties)
+    delete_below(world, 777)
+    world.follow()
+    files, before = world.named_files(), world.table_digest()
+    world.properties = {**live, "uri": f"sqlite:///{restored}"}
+    compact(world.table(), fresh, execute=True)
+    expire(table := world.table(), old_snapshots(world.table(), 1, LATER))
+    sweep(table, strays(table, LATER), lambda _: None)
+    assert foreign_metadata(world.table()), "a person is told of the live catalog"
+    world.properties = live
+    assert files <= world.data_files()
+    assert world.table_digest() == before
+
+
+def test_a_live_catalog_deletes_nothing_that_a_restored_one_names(world: TableWorld) -> None:
+    copy(world.folder / "catalog.db", restored := world.folder / "restored.db")
+    live = dict(world.properties)
+    world.properties = {**live, "uri": f"sqlite:///{restored}"}
+    delete_below(world, 777)
+    world.follow()
+    before = world.table_digest()
+    world.properties = live
+    compact(world.table(), fresh, execute=True)
+    expire(table := world.table(), old_snapshots(world.table(), 1, LATER))
+    sweep(table, strays(table, LATER), lambda _: None)
+    world.properties = {**live, "uri": f"sqlite:///{restored}"}
+    assert world.table_digest() == before
+
+
+def test_metadata_of_an_attempt_that_lost_its_race_keeps_no_file(world: TableWorld) -> None:
+    """Its catalog was updated by another between its metadata file and its own update."""
+    table, attempt = world.table(), Attempt(fresh())
+    act = compact_bins(table, attempt, bins(table))
+    while next(act) != "commit":
+        pass
+    copy(world.folder / "catalog.db", aside := world.folder / "aside.db")
+    loser = LakeCatalog({**world.properties, "uri": f"sqlite:///{aside}"}).table(NAME)
+    transaction = loser.prepared(Change(table.place(), tuple(attempt.files)), attempt.id)
+    assert loser.commit(transaction, attempt.id)
+    [unknown] = foreign_metadata(world.table())
+    named = {unknown.url, *(each.file_path for each in attempt.files)}
+    assert named.isdisjoint(each.url for each in strays(world.table(), LATER))
+    for file in attempt.files:
+        table.remove(file.file_path)
+    assert unknown.url in {each.url for each in strays(world.table(), LATER)}
+
+
+@pytest.mark.parametrize(
+    "name", ["data/timestamp_day=2026-01-01/00000-0-spark.parquet", "data/notes.txt", "notes.json"]
+)
+def test_a_file_whose_name_tierstate_does_not_write_is_never_swept(world: TableWorld, name: str) -> None:
+    file = Path(world.table().iceberg.location().removeprefix("file://")) / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(b"rows of another engine")
+    assert not strays(world.table(), LATER)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +16,7 @@ import duckdb
 import polars as pl
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
 
@@ -195,6 +197,124 @@ def test_compacting_makes_few_files_of_many_and_dropping_takes_two_words(tables:
     assert tables.rows(name) == 2 * RECORDS
     tables.house.run("table", "drop", name, "--execute")
     assert name not in tables.house.run("table", "list").stdout
+
+
+def path_of(url: str) -> Path:
+    return Path(url.removeprefix("file://"))
+
+
+def two_days_old(tables: Tables) -> None:
+    """Every file of every table: compact leaves younger ones, which an attempt may be writing."""
+    for each in (tables.folder / "warehouse").rglob("*"):
+        os.utime(each, (each.stat().st_atime, each.stat().st_mtime - 2 * 86_400))
+
+
+@pytest.mark.parametrize("how", ["renamed", "dropped", "another catalog", "restored catalog"])
+def test_compacting_deletes_no_file_of_another_table_or_catalog(tables: Tables, how: str) -> None:
+    topic = made(tables, "namesake-" + how.replace(" ", "-"), 1)
+    name, catalog = tables.create(topic, "--name", "kafka.namesake"), tables.folder / "catalog.db"
+    with tables.house.agent():
+        eventually(lambda: all_copied(tables, topic))
+        if how == "restored catalog":
+            shutil.copy(catalog, tables.folder / "backup.db")
+        tables.follow(name)
+        files = {path_of(each.file.file_path) for each in tables.table(name).scan().plan_files()}
+        if how == "renamed":
+            load_catalog("tierstate", type="sql", uri=f"sqlite:///{catalog}").rename_table(name, "kafka.renamed")
+        elif how == "dropped":
+            tables.house.run("table", "drop", name, "--execute")
+        else:
+            catalog.rename(tables.folder / "live.db")
+        if how == "restored catalog":
+            (tables.folder / "backup.db").rename(catalog)
+        else:
+            tables.create(topic, "--name", name)
+        tables.follow(name)
+        two_days_old(tables)
+        shown = tables.house.json("table", "compact", name)
+        done = tables.house.json("table", "compact", name, "--older-than", "0", "--keep-snapshots", "1", "--execute")
+        assert files.isdisjoint(path_of(each) for each in shown["files"])
+        assert bool(done["unknown_metadata"]) == (how == "restored catalog")
+        assert all(each.exists() for each in files)
+        assert tables.check(name)["findings"] == []
+        if how.endswith("catalog"):
+            (tables.folder / "live.db").rename(catalog)
+            assert tables.check(name)["findings"] == []
+        for each in {name, "kafka.renamed"} if how == "renamed" else {name}:
+            tables.house.run("table", "drop", each, "--execute")
+
+
+def test_a_catalog_restored_to_before_a_compaction_is_repaired(tables: Tables) -> None:
+    topic = made(tables, "restored", 1)
+    name, catalog, backup = tables.create(topic), tables.folder / "catalog.db", tables.folder / "backup.db"
+    compaction = ("table", "compact", name, "--keep-snapshots", "1", "--older-than", "0", "--execute")
+    with tables.house.agent():
+        eventually(lambda: all_copied(tables, topic))
+        tables.follow(name)
+        shutil.copy(catalog, backup)
+        tables.follow(name, "--local")
+        tables.house.json(*compaction)
+        two_days_old(tables)
+        dry = tables.house.run(*compaction[:-1])
+        files = tables.house.json(*compaction[:-1])["files"]
+        assert files
+        assert all(f"would remove {each}" in dry.stderr and path_of(each).exists() for each in files)
+        assert tables.house.json(*compaction)["files"] == files
+        assert not any(path_of(each).exists() for each in files)
+        shutil.copy(backup, catalog)
+        assert "a file of the table is missing" in tables.house.run("table", "check", name, code=4).stderr
+        shown = tables.house.json("table", "repair", name, "--local")
+        assert (bool(shown["metadata"]), shown["executed"]) == (True, False)
+        tables.house.run("table", "check", name, code=4)
+        assert tables.house.json("table", "repair", name, "--local", "--execute")["metadata"] == shown["metadata"]
+        assert tables.checked(name, "--local") == tables.house.digests(topic)
+        assert tables.follow(name, "--local")[0]["commits"] == 0
+        assert tables.house.json("table", "repair", name, "--local")["metadata"] is None
+
+
+def test_list_shows_every_table_and_why_one_cannot_go_on(tables: Tables) -> None:
+    """Exit codes of follow and check say the same."""
+    topic, untiered = made(tables, "listed", 1), "not-tiered"
+    admin: Any = AdminClient({**tables.house.kafka.client_config, "log_level": 0})
+    admin.create_topics([NewTopic(untiered, 1, 1)], operation_timeout=30)[untiered].result(30)
+    late, sick, never = (tables.create(each, "--name", f"kafka.lists.{at}") for at, each in enumerate((topic,) * 3))
+    nothing = tables.create(untiered, "--name", "kafka.lists.untiered")
+    with tables.house.agent():
+        eventually(lambda: all_copied(tables, topic))
+        tables.follow(late)
+        path_of(tables.table(sick).metadata_location).unlink()
+        refused = tables.house.run("table", "follow", "--once", nothing, code=2).stderr
+        assert "the topic is not tiered" in refused
+        assert "the topic is not tiered" in tables.house.run("table", "check", nothing, code=2).stderr
+        behind = tables.check(never, code=1)["behind"]
+        assert behind == tables.rows(late)
+        assert tables.check(never, "--max-behind", str(behind))["partitions"][0]["rows"] == 0
+        states = {each["table"]: (each["state"], each["lag"]) for each in tables.house.json("table", "list")}
+    assert states[late] == ("current", 0)
+    assert states[never] == ("behind", behind)
+    assert states[nothing] == states[sick] == ("stopped", "")
+    assert "is missing" in listed(tables, sick)["reason"]
+    catalog = load_catalog("tierstate", type="sql", uri=f"sqlite:///{tables.folder}/catalog.db")
+    for each in (late, sick, never, nothing):
+        catalog.drop_table(each)
+
+
+def test_a_service_is_ready_again_once_its_stopped_table_is_dropped(tables: Tables) -> None:
+    topic = made(tables, "dropped-stopped", 1)
+    name = tables.create(topic, "--name", "kafka.stopped.t")
+    with tables.house.agent():
+        eventually(lambda: all_copied(tables, topic))
+        iceberg = tables.table(name)
+        with iceberg.transaction() as transaction:
+            transaction.set_properties({"commit.retry.num-retries": "4"})
+        service = tables.house.start("table", "follow", "--set", f"state_dir={tables.folder / 'stopped'}")
+        eventually(lambda: service.out.read_text())
+        ready = f"http://{service.said()['management']}/readyz"
+        eventually(lambda: get(ready)[0] == 503 and name in get(ready)[1].decode())
+        load_catalog("tierstate", type="sql", uri=f"sqlite:///{tables.folder}/catalog.db").drop_table(name)
+        eventually(lambda: get(ready)[0] == 200)
+        assert name not in metrics(service)
+        assert service.stop(signal.SIGTERM, seconds=10.0) == 0
 
 
 def produced(tables: Tables, topic: str, values: list[bytes | None]) -> None:

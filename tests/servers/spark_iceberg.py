@@ -50,6 +50,7 @@ def rows_by_spark(uri: str, queries: Sequence[str], into: Path) -> list[pa.Table
         "spark.ui.enabled": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.sql.session.timeZone": "UTC",
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
         "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
         "spark.sql.catalog.lake.type": "rest",
         "spark.sql.catalog.lake.uri": uri,

@@ -1,0 +1,28 @@
+"""The catalog of tables that a command works on."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from ..runtime.columns_extra import MODULES
+from ..state.errors import MissingExtra
+from .context import Context
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ..lake.table_catalog import LakeCatalog
+
+
+@contextmanager
+def catalog_of(context: Context) -> Iterator[LakeCatalog]:
+    """Open the catalog of the settings. Raises MissingExtra where its packages are not installed."""
+    try:
+        from ..lake.table_open import open_catalog
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] in ("pyiceberg", "sqlalchemy", *MODULES):
+            raise MissingExtra("lake", "table") from error
+        raise
+    with open_catalog(context.settings) as catalog:
+        yield catalog

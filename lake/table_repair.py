@@ -1,0 +1,93 @@
+"""A table whose place is lost, or whose catalog is behind its files: found again from what lies in the store.
+
+the catalog names older metadata     it is brought to the newest metadata that was made from it
+no snapshot and no property fits     the place is computed from the rows, and proven: each row equals its record
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from ..leader.act import run
+from ..state.errors import InvalidRequest, Unavailable
+from ..state.offsets import Offset
+from .kept import Keep
+from .table import Change, LakeTable, PlaceLost
+from .table_check import CheckedTable, check_table
+from .table_commit import commit
+from .table_files import Attempt, partitions_of
+from .table_follow import no_lease
+from .table_log import TopicLog
+from .table_metadata import ForeignMetadata, foreign_metadata, listed, lost_its_race, place_of
+from .table_place import Reach, TablePlace, VersionStart, place_kept
+
+
+def newer_metadata(table: LakeTable) -> ForeignMetadata | None:
+    """Return the newest metadata that was made from the catalog's, or None where the catalog has the newest.
+
+    Raises InvalidRequest where two catalogs went on from there: a person must say which is the table's.
+    """
+    existing = {place_of(url) for url, _ in listed(table.iceberg.io, table.iceberg.location(), table.name)}
+    later = [
+        each
+        for each in foreign_metadata(table)
+        if each.is_after(table.iceberg.metadata_location) and not lost_its_race(table, each.metadata, existing)
+    ]
+    heads = [each for each in later if not any(other.is_after(each.url) for other in later)]
+    if len(heads) > 1:
+        raise InvalidRequest(
+            "two catalogs committed to this table; decide which metadata file is the table's, and move the others away",
+            table=table.name,
+            metadata=" ".join(each.url for each in heads),
+        )
+    return heads[0] if heads else None
+
+
+def place_of_rows(table: LakeTable, log: TopicLog) -> TablePlace:
+    """Return the place that the rows have: where each partition's begin and end, in the lineage that the log has now.
+
+    It holds only if every row equals its record. Raises InvalidRequest where the columns evolved and nothing says which
+    of their versions wrote which rows.
+    """
+    found: dict[int, tuple[Offset, Offset]] = {}
+    for file in table.data_files():
+        for number, (start, end) in partitions_of(table, file).items():
+            before = found.get(number, (start, end))
+            found[number] = min(before[0], start), max(before[1], end)
+    kept = place_kept(table.iceberg.properties, table.facts.topic_id)
+    if kept is None and table.facts.version:
+        raise InvalidRequest(
+            "the columns of this table evolved, and nothing says which rows are older; create another table",
+            table=table.name,
+        )
+    reaches = {}
+    for number, (start, end) in found.items():
+        reach = Reach(start, start).to(end, log.lineage(number), table.facts.version)
+        known = None if kept is None else kept.partitions.get(number)
+        reaches[number] = replace(reach, versions=known.versions if known else (VersionStart(0, start),))
+    return TablePlace(reaches)
+
+
+@dataclass(frozen=True, slots=True)
+class Repaired:
+    """``place``: None where the table's place is known. ``checked``: the proof; findings mean that nothing was done."""
+
+    place: TablePlace | None = None
+    checked: CheckedTable | None = None
+
+
+def repair(
+    table: LakeTable, log: TopicLog, attempt_id: Callable[[], str], *, execute: bool, keep: Keep = no_lease
+) -> Repaired:
+    """Find the place of a table again, prove it, and commit it. Raises what reading and writing do."""
+    try:
+        table.place()
+    except PlaceLost:
+        place = place_of_rows(table, log)
+    else:
+        return Repaired()
+    checked = check_table(table, log, keep=keep, place=place)
+    if execute and not checked.findings and not run(commit(table, Attempt(attempt_id()), Change(place))):
+        raise Unavailable("another writer was first; repair the table again", table=table.name)
+    return Repaired(place, checked)
