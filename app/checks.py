@@ -22,6 +22,7 @@ from ..storage.probe import probe_conditional_put
 from ..storage.segment.keyring import KeyRing
 from .connection import Connection, tier_topic_spec
 from .copied_folders import require_own_folders
+from .prefix import check_prefix
 from .watching import UNSEEN_NAMED
 
 LONGEST_FILE_NAME = 255
@@ -128,6 +129,13 @@ def checks(connection: Connection) -> Iterator[Check]:
         names = ", ".join(each.clock for each in clocks.others)
         return clocks.noted or f"this machine agrees with {names}"
 
+    def nobody_else_writes() -> str:
+        try:
+            _ = connection.store, connection.topic
+        except TierstateError:
+            return "not asked: broker, object store or topic is not fit"
+        return check_prefix(connection)
+
     def rights_are_enough() -> str:
         try:
             never = {settings.tier_state.topic: True, "__cluster_metadata": True}  # KRaft's own log has a folder too
@@ -174,6 +182,7 @@ def checks(connection: Connection) -> Iterator[Check]:
     yield "tier-state topic", topic_is_safe
     yield "history", topic_and_archive_agree
     yield "clocks", clocks_agree
+    yield "prefix", nobody_else_writes
     yield "proxy", proxy_has_a_port_for_each_broker
 
 

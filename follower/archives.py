@@ -45,7 +45,7 @@ class Archives:
         self._ends: dict[int, tuple[str, Anchor | None]] = {}
         self._compared: dict[int, str | None] = {}
         self._broken: HistoryBroken | None = None
-        self._asked_others = False
+        self._asked_others = float("-inf")
         self._quiet: set[int] = set()
 
     def known(self, tier_partition: int) -> Position:
@@ -120,18 +120,24 @@ class Archives:
 
     def _look(self, tier_partition: int) -> None:
         place, known = self._identity.place(tier_partition), self.known(tier_partition)
-        if not self._asked_others:
-            newest = newest_history(self._objects, place.topic_id)
-            if newest > place.history:
-                self._broken = HistoryBroken("another history of the tier-state topic has begun", history=newest)
-            self._broken = self._broken or has_parted(self._objects, place.topic_id, place.history)
-            self._asked_others = True
+        self._ask_others(place)
         bases = place.bases(self._objects) if known == START else []
         # no piece crosses a border
         names = list(place.pieces(self._objects, since=max(known - 1, 0) // WINDOW * WINDOW))
         reach = reached_by(names, max([known, *(base.position for base in bases)]))
         self._compare(tier_partition, names)
         self.reached(tier_partition, reach)
+
+    def _ask_others(self, place: TierPlace) -> None:
+        """What other agents and people have said, once a minute*: it may have been said since this process began."""
+        now = self._clock.monotonic()
+        if now - self._asked_others < self._every_s:
+            return
+        newest = newest_history(self._objects, place.topic_id)
+        if newest > place.history:
+            self._broken = HistoryBroken("another history of the tier-state topic has begun", history=newest)
+        self._broken = self._broken or has_parted(self._objects, place.topic_id, place.history)
+        self._asked_others = now
 
     def _compare(self, tier_partition: int, names: list[PieceName]) -> None:
         furthest = furthest_of(names)

@@ -13,6 +13,20 @@ from ..state.topics import TopicConfig
 
 
 @dataclass(frozen=True, slots=True)
+class PrefixProof:
+    """Whether the agent may change the bucket (`prefix.py`). ``unproven``: why it neither copies nor deletes.
+
+    ``on_trial``: why it copies and deletes nothing.
+    """
+
+    unproven: str | None = None
+    on_trial: str | None = None
+
+
+PROVEN = PrefixProof()
+
+
+@dataclass(frozen=True, slots=True)
 class Observed:
     """``segments``: ascending, the last one active. ``epochs``: the broker's leader epoch checkpoint."""
 
@@ -23,6 +37,7 @@ class Observed:
     groups: GroupsSeen
     drift: str | None = None
     """How the tier-state topic's configuration differs from what is safe."""
+    prefix: PrefixProof = PROVEN
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,8 @@ class Reason(StrEnum):
     NO_LOG_START = "no-log-start"
     CLOCKS_DISAGREE = "clocks-disagree"
     TIER_STATE_UNSAFE = "tier-state-unsafe"
+    PREFIX_UNPROVEN = "prefix-unproven"
+    PREFIX_ON_TRIAL = "prefix-on-trial"
     TIER_STATE_LOST = "tier-state-lost"
 
     CORRUPT_DATA = "corrupt-data"
@@ -278,6 +280,19 @@ MEANINGS: Mapping[Reason, Meaning] = {
         "trim, expire",
         "The tier-state topic's configuration is not what it must be.",
         "`tierstate check` says how to set it.",
+    ),
+    Reason.PREFIX_UNPROVEN: Meaning(
+        "copy, trim, expire",
+        "The agent has no proof that no other cluster writes below its bucket prefix: it has just started, the object "
+        "store does not answer, or a copy of the cluster runs. Nothing is written or deleted.",
+        "Wait a minute after a start. Else `tierstate keep-prefix`: "
+        "[a copy of the cluster](operations.md#a-copy-of-the-cluster).",
+    ),
+    Reason.PREFIX_ON_TRIAL: Meaning(
+        "expire",
+        "The agent took over after a silence or at another place, as a copy of the cluster would. It copies, and "
+        "deletes nothing for `prefix.trial`.",
+        "Wait, or `tierstate keep-prefix --execute`.",
     ),
     Reason.TIER_STATE_LOST: Meaning(
         "copy, trim, expire",

@@ -130,6 +130,18 @@ def key_of(fact: Fact) -> str:
             assert_never(fact)
 
 
+SIGNATURES = 0
+"""The tier-state partition that holds all signatures."""
+
+
+def signature_key(broker_id: int, process: str) -> str:
+    """The key under which a process signs: it appends a tombstone, and its heartbeat names the position of that.
+
+    Nothing ever stands under this key, so a view, of any version, is the same with and without it.
+    """
+    return f"signed/{broker_id}/{process}"
+
+
 def partition_prefix(partition: TopicIdPartition) -> str:
     """``T/P/``: how every key of a partition begins."""
     return f"{partition.topic_id}/{partition.partition}/"

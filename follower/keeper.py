@@ -1,0 +1,69 @@
+"""A person's decision which cluster keeps the prefix: an object that both sides read, put once and never replaced.
+
+It names a signature in the topic of the cluster that keeps the prefix, and the processes of others. The others neither
+copy nor delete any more, and no new process of theirs writes a heartbeat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from ..broker.tier_topic import TierTopic
+from ..state.errors import InvalidRequest, ObjectExists
+from ..state.offsets import Position, TimestampMs
+from ..storage.object_store import ObjectReader, ObjectWriter
+from .envelope import seal, unseal
+from .heartbeat import is_signed_here, sign
+from .object_names import kept_key
+
+KIND = "kept"
+MAX_BYTES = 64 * 1024
+BY_A_PERSON = -1
+"""Instead of a broker id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keeper:
+    """``others``: processes of other clusters, separated by spaces."""
+
+    number: int
+    topic_id: str
+    position: Position
+    sha256: str
+    others: str
+    by: str
+    at: TimestampMs
+
+    def is_here(self, topic: TierTopic) -> bool:
+        """Return whether this cluster keeps the prefix, as far as its topic still shows. Raises BrokerUnavailable."""
+        return is_signed_here(topic, self.topic_id, self.position, self.sha256)
+
+
+def read_keeper(store: ObjectReader, cluster_id: str, number: int) -> Keeper:
+    """Raises CorruptData, ObjectNotFound."""
+    key = kept_key(cluster_id, number)
+    return unseal(store.get(key, MAX_BYTES), KIND, Keeper, source=key)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Who decides what, before it is written."""
+
+    number: int
+    process: str
+    others: Collection[str]
+    by: str
+    at: TimestampMs
+
+
+def keep_prefix(store: ObjectWriter, topic: TierTopic, cluster_id: str, decision: Decision) -> Keeper:
+    """From now on this cluster keeps the prefix. Raises InvalidRequest if somebody decided first."""
+    record = sign(topic, BY_A_PERSON, decision.process)
+    others = " ".join(sorted(decision.others))
+    keeper = Keeper(decision.number, topic.topic_id, record.position, record.sha256, others, decision.by, decision.at)
+    try:
+        store.put_if_absent(kept_key(cluster_id, decision.number), seal(KIND, keeper))
+    except ObjectExists as error:
+        raise InvalidRequest("somebody has just decided which cluster keeps the prefix: look again") from error
+    return keeper
