@@ -12,6 +12,7 @@ from structlog.typing import FilteringBoundLogger
 from ..broker.acls import lacking
 from ..broker.rights_watch import RightsWatch
 from ..follower.following import Following
+from ..follower.object_names import ROOT
 from ..follower.open import open_view
 from ..follower.prefix_claim import PrefixClaim
 from ..leader.attention import Attention
@@ -67,7 +68,7 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
         claimant = agent_claimant(settings, broker.control, log)
         claim = PrefixClaim(topic, living(connection.store), claimant, clock, RandomIds())
         opened.callback(claim.leave)  # once no thread changes the bucket any more
-        store = claimed(living(connection.store), claim.require)
+        store = claimed(living(connection.store), claim.require, ROOT)
         upkeep = Upkeep(connection, store, listener, claim)
         archives = upkeep.archives
         wanted = FactsKept(log, led_by(broker.control, name, log.node_id, topic.mapped_partitions))

@@ -81,7 +81,7 @@ def changing(connection: Connection) -> Iterator[ObjectStore]:
     thread.start()
     try:
         claim.wait(stop)
-        yield claimed(connection.store, claim.require)
+        yield claimed(connection.store, claim.require, ROOT)
     finally:
         stop.set()
         thread.join()

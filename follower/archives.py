@@ -7,12 +7,13 @@ allows nobody to erase or to delete anything. Whoever sees that topic and archiv
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 
 from ..broker.tier_topic import TierTopic
 from ..runtime.clock import Clock
 from ..runtime.listener import Event, FactsApplied
 from ..state.anchor import Anchor
-from ..state.errors import Fenced, HistoryBroken, TierstateError
+from ..state.errors import Fenced, HistoryBroken, TierstateError, Unavailable
 from ..state.offsets import Position
 from ..storage.object_store import ObjectStore
 from .archive_chain import START, furthest_of, reached_by, read_header, read_piece
@@ -168,8 +169,8 @@ class Archives:
         return anchor
 
     def _part(self, tier_partition: int, furthest: PieceName, why: str) -> None:
-        if self._broken is None:
-            self._broken = broken_history(self._identity.place(tier_partition), furthest, why)
+        self._broken = self._broken or broken_history(self._identity.place(tier_partition), furthest, why)
+        with suppress(Unavailable):  # said again at the next look; all others look, too
             say_parted(
                 self._objects,
                 self._identity.topic_id,

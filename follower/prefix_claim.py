@@ -109,10 +109,10 @@ class PrefixClaim:
             f"Nothing is deleted for {left:.0f} s more; tierstate keep-prefix ends the wait",
         )
 
-    def require(self, *, deletes: bool) -> None:
-        """Return if the bucket may be changed now. Raises Unavailable: nothing was done."""
+    def require(self, *, harms: bool) -> None:
+        """Return if the bucket may be changed now (`claimed_store.py`). Raises Unavailable: nothing was done."""
         proof = self.proof
-        why = proof.unproven or (proof.on_trial if deletes else None)
+        why = proof.unproven or (proof.on_trial if harms else None)
         if why is not None:
             raise Unavailable(f"nothing is changed in the bucket: {why}")
 

@@ -257,7 +257,7 @@ class Prefix(Section):
     trial: Duration = Field(
         default=86_400.0,
         ge=0,
-        description="How long nothing is deleted after an agent took over after a silence or at another place.",
+        description="How long nothing is deleted or archived after an agent took over after a silence or elsewhere.",
     )
 
 

@@ -1,0 +1,179 @@
+"""The disks of a cluster are copied, and the copy starts with the same bucket: nothing of production's is changed.
+
+One broker, stopped, its folder and the agents' state folders copied; then both go on with one bucket, in any order. The
+copy keeps one segment only (``retention.bytes``), so that it would delete all others. Each house is an order.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+from tests.scenarios.house import House, Running, eventually, get
+from tierstate.sandbox.artifacts import kafka_libs
+from tierstate.sandbox.java import find_java
+from tierstate.sandbox.kafka import KafkaSandbox
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+RECORDS = 3_000
+NOW = ("--set", "expire.grace=0s")
+WHILE_S = 12.0
+"""Long enough for an agent without a proof to delete everything: it looks every few seconds."""
+
+
+class CopyOf(KafkaSandbox):
+    """The copied folder of another broker, at other ports."""
+
+    def __init__(self, copied: Path, cluster_id: str, folder: Path) -> None:
+        super().__init__(folder=folder)
+        self._copied, self._copied_id = copied, cluster_id
+
+    def open(self) -> CopyOf:
+        self.folder = (self._given or Path()).resolve()
+        self._prepare(find_java(), kafka_libs())
+        self.cluster_id = self._copied_id
+        shutil.copytree(self._copied, self.brokers[0].log_dir, dirs_exist_ok=True)
+        self.start(0)
+        return self
+
+
+@dataclass
+class Side:
+    house: House
+    topic: str
+
+    def agent(self) -> Running:
+        running = self.house.start("agent", *NOW)
+        running.says("agent ready")
+        return running
+
+    def reason(self, what: str) -> str | None:
+        agent = self.house.json("describe", self.topic)[0]["agent"]
+        return str(agent[f"{what}_reason"]) if isinstance(agent, dict) else None
+
+    def keeps_one_segment(self) -> None:
+        admin: Any = AdminClient({**self.house.kafka.client_config, "log_level": 0})
+        entries = [ConfigEntry("retention.bytes", "100000", incremental_operation=AlterConfigOpType.SET)]
+        resource = ConfigResource(ResourceType.TOPIC, self.topic, incremental_configs=entries)
+        admin.incremental_alter_configs([resource])[resource].result(30)
+
+
+@dataclass
+class Pair:
+    production: Side
+    clone: Side
+
+    @property
+    def objects(self) -> set[Path]:
+        return set(self.production.house.objects())
+
+    def nothing_is_deleted(self, before: set[Path]) -> None:
+        end = time.monotonic() + WHILE_S
+        while time.monotonic() < end:
+            assert before <= self.objects, before - self.objects
+            time.sleep(0.5)
+
+
+def contested(agent: Running) -> bool:
+    return "tierstate_prefix_contested 1.0" in agent.metrics()
+
+
+def not_ready(agent: Running) -> str:
+    status, body = get(f"http://{agent.says('agent ready')['management']}/readyz")
+    return "" if status == 200 else body.decode()
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Pair]]:
+    folder = tmp_path_factory.mktemp("copied")
+    houses: list[House] = []
+    with KafkaSandbox(folder=folder / "kafka") as kafka:
+        try:
+            found = {}
+            for name in ("down", "running"):
+                house = House(kafka, folder / name, name)
+                houses.append(house)
+                house.run("init")
+                production = Side(house, house.create("t"))
+                house.append(production.topic, RECORDS)
+                house.run("agent", "--once")
+                found[name] = production
+            kafka.stop(0)
+            shutil.copytree(kafka.brokers[0].log_dir, folder / "copied")
+            kafka.start(0)
+            with CopyOf(folder / "copied", kafka.cluster_id, folder / "clone") as copied:
+                pairs = {}
+                for name, production in found.items():
+                    house = House(copied, folder / f"{name}-clone", name)
+                    houses.append(house)
+                    mine = house.config.read_text()
+                    house.config.write_text(mine.replace(house.store.as_uri(), production.house.store.as_uri()))
+                    shutil.copytree(production.house.folder / "state", house.folder / "state")
+                    clone = Side(house, production.topic)
+                    clone.keeps_one_segment()
+                    pairs[name] = Pair(production, clone)
+                yield pairs
+        finally:
+            for house in houses:
+                house.close()
+
+
+def test_a_copy_that_starts_while_production_is_down_deletes_nothing_until_production_comes_back(
+    pairs: dict[str, Pair],
+) -> None:
+    pair = pairs["down"]
+    before = pair.objects
+    assert len(before) >= 9
+    clone = pair.clone.agent()
+    eventually(lambda: pair.clone.reason("not_expired") == "prefix-on-trial")
+    pair.nothing_is_deleted(before)
+    production = pair.production.agent()
+    eventually(lambda: contested(production) and contested(clone))
+    assert "another cluster writes below this prefix" in not_ready(production)
+    assert "another cluster writes below this prefix" in not_ready(clone)
+    for side in (pair.production, pair.clone):
+        wrong = {each["check"] for each in side.house.json("check", code=1) if not each["ok"]}
+        assert "prefix" in wrong
+        eventually(lambda side=side: side.reason("not_copied") == "prefix-unproven")
+    pair.nothing_is_deleted(before)
+    assert pair.production.house.run("keep-prefix", code=1).stdout.count("another cluster") >= 1
+    pair.production.house.run("keep-prefix", "--execute")
+    eventually(lambda: not contested(production) and not not_ready(production))
+    pair.production.house.append(pair.production.topic, RECORDS, first=RECORDS)
+    eventually(lambda: len(pair.objects - before) >= 3)
+    assert contested(clone)
+    assert pair.clone.house.run("keep-prefix", "--execute", code=2)
+    clone.stop()
+    shutil.rmtree(pair.clone.house.folder / "state")
+    again = pair.clone.agent()
+    eventually(lambda: contested(again))
+    pair.nothing_is_deleted(before)
+    assert not contested(production)
+    assert pair.production.house.holds(pair.production.topic, 2 * RECORDS)
+    for agent in (production, again):
+        agent.stop()
+
+
+def test_a_copy_that_starts_beside_running_agents_with_wiped_folders_changes_nothing(pairs: dict[str, Pair]) -> None:
+    pair = pairs["running"]
+    production = pair.production.agent()
+    eventually(lambda: not not_ready(production))
+    before = pair.objects
+    shutil.rmtree(pair.clone.house.folder / "state")
+    clone = pair.clone.agent()
+    pair.production.house.append(pair.production.topic, RECORDS, first=RECORDS)
+    eventually(lambda: contested(production) and contested(clone))
+    pair.nothing_is_deleted(before)
+    pair.production.house.run("keep-prefix", "--execute")
+    eventually(lambda: not contested(production) and len(pair.objects - before) >= 3)
+    assert pair.production.house.holds(pair.production.topic, 2 * RECORDS)
+    assert before <= pair.objects
+    for agent in (production, clone):
+        agent.stop()
