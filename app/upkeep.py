@@ -29,6 +29,7 @@ from ..leader.custody_acts import CustodyTools
 from ..leader.facts_kept import FactsKept
 from ..leader.term import Seat
 from ..rules.custody import CustodyPolicy
+from ..rules.observed import PROVEN
 from ..runtime.listener import CheckpointUsed, ChoreFailed, ClocksDiffer, Listener
 from ..schemas.codec import decode_fact
 from ..state.errors import TierstateError, Unavailable
@@ -108,7 +109,18 @@ class Upkeep:
 
         custodian = Custodian(custody, led)
         # wanted was refreshed right before: by the look around
-        return ChoreLoop(lambda: wanted.leads, self.chores(), custodian, look_around, self._clock, self._listener)
+        return ChoreLoop(
+            lambda: wanted.leads if self._may_try() else (),
+            self.chores(),
+            custodian,
+            look_around,
+            self._clock,
+            self._listener,
+        )
+
+    def _may_try(self) -> bool:
+        """A chore that is refused for a while is not tried; one that a person must see to fails and says so."""
+        return self._claim.proof == PROVEN or bool(self._claim.contested or self.archives.broken)
 
     def chores(self) -> list[Chore]:
         """Archive first: what is archived may be erased."""

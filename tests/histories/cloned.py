@@ -1,10 +1,10 @@
 """Generated histories of a cluster whose disks are copied, and of both clusters with one bucket.
 
-Real claims over `MemoryTierTopic` and one `MemoryStore`. Agents start, stop, crash, freeze and restart, the store fails,
-and the copy comes at any moment, also while all agents are down. Folders do not matter: an agent keeps nothing about the
-prefix on disk. Promised until a person decides: no object that was there when the cluster was copied is deleted by the
-copy, nor by the cluster once both run. Without a copy no agent is locked out: a few heartbeats after the last crash
-all may write.
+Real claims over `MemoryTierTopic` and one `MemoryStore`. Agents start, stop, crash, freeze and restart, the store
+fails, and the copy comes at any moment, also while all agents are down. Folders do not matter: an agent keeps nothing
+about the prefix on disk. Promised until a person decides: no object that was there when the cluster was copied is
+deleted by the copy, nor by the cluster once both run. Without a copy no agent is locked out: a few heartbeats after the
+last crash all may write.
 """
 
 from __future__ import annotations

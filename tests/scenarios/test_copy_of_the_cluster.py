@@ -10,6 +10,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from tests.scenarios.house import House, Running, eventually, get
+from tests.scenarios.reasons_world import shows
+from tierstate.rules.reasons import Reason
 from tierstate.sandbox.artifacts import kafka_libs
 from tierstate.sandbox.java import find_java
 from tierstate.sandbox.kafka import KafkaSandbox
@@ -54,9 +57,9 @@ class Side:
         running.says("agent ready")
         return running
 
-    def reason(self, what: str) -> str | None:
+    def gives(self, what: str, reason: Reason) -> bool:
         agent = self.house.json("describe", self.topic)[0]["agent"]
-        return str(agent[f"{what}_reason"]) if isinstance(agent, dict) else None
+        return isinstance(agent, dict) and agent[f"{what}_reason"] == reason
 
     def keeps_one_segment(self) -> None:
         admin: Any = AdminClient({**self.house.kafka.client_config, "log_level": 0})
@@ -125,6 +128,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Pair]]
                 house.close()
 
 
+@shows(Reason.PREFIX_ON_TRIAL, Reason.PREFIX_UNPROVEN)
 def test_a_copy_that_starts_while_production_is_down_deletes_nothing_until_production_comes_back(
     pairs: dict[str, Pair],
 ) -> None:
@@ -132,7 +136,7 @@ def test_a_copy_that_starts_while_production_is_down_deletes_nothing_until_produ
     before = pair.objects
     assert len(before) >= 9
     clone = pair.clone.agent()
-    eventually(lambda: pair.clone.reason("not_expired") == "prefix-on-trial")
+    eventually(partial(pair.clone.gives, "not_expired", Reason.PREFIX_ON_TRIAL))
     pair.nothing_is_deleted(before)
     production = pair.production.agent()
     eventually(lambda: contested(production) and contested(clone))
@@ -141,7 +145,7 @@ def test_a_copy_that_starts_while_production_is_down_deletes_nothing_until_produ
     for side in (pair.production, pair.clone):
         wrong = {each["check"] for each in side.house.json("check", code=1) if not each["ok"]}
         assert "prefix" in wrong
-        eventually(lambda side=side: side.reason("not_copied") == "prefix-unproven")
+        eventually(partial(side.gives, "not_copied", Reason.PREFIX_UNPROVEN))
     pair.nothing_is_deleted(before)
     assert pair.production.house.run("keep-prefix", code=1).stdout.count("another cluster") >= 1
     pair.production.house.run("keep-prefix", "--execute")
