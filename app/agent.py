@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 
 from structlog.typing import FilteringBoundLogger
@@ -32,7 +32,7 @@ from ..runtime.quota import ByteQuota, repeats_taken_from
 from ..runtime.service import Service
 from ..runtime.settings import Settings
 from ..runtime.watchdog import Supervisor, Watchdog, loop
-from ..state.errors import AccessDenied, StorageUnavailable
+from ..state.errors import AccessDenied, PrefixContested, StorageUnavailable
 from ..state.keys import tier_partition_of
 from ..storage.claimed_store import claimed
 from ..storage.living_store import living
@@ -130,8 +130,11 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
             with loop("start"):
                 warn_if_overwriting(connection.store, listener)
             if once:
-                claim.wait(stop)
+                with suppress(PrefixContested):  # looks and reasons come first
+                    claim.wait(stop)
                 leader.agent.run_once(stop, lambda: chores.advance(stop))
+                if archives.broken is None:
+                    claim.check()
             else:
                 leader.agent.run(stop)
 

@@ -332,7 +332,8 @@ class PrefixClaim:
             is_here = who.broker_id < 0 or (each.beat.broker_id, each.beat.place) == (who.broker_id, who.place)
             before.append(Before(is_alive, is_here, written_at - each.mark[0], each.beat.trial_s))
         self._predecessor = next((e.beat.process for e in ours if e.beat.broker_id == who.broker_id), "")
-        first = not before and self._is_empty()
+        # a person's command waits only where agents do
+        first = not before and (who.broker_id < 0 or self._is_empty())
         self._trial_s = 0.0 if self._chosen else trial_of(before, who.trial_s, first=first)
         self._first_proof_s = now
 
