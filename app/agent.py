@@ -14,7 +14,6 @@ from ..broker.rights_watch import RightsWatch
 from ..follower.following import Following
 from ..follower.object_names import ROOT
 from ..follower.open import open_view
-from ..follower.prefix_claim import PrefixClaim
 from ..leader.attention import Attention
 from ..leader.custody import led_by
 from ..leader.facts_kept import FactsKept
@@ -40,7 +39,7 @@ from ..storage.probe import warn_if_overwriting
 from .archived_deletes import ArchivedDeletes
 from .connection import Connection
 from .copied_folders import require_own_folders
-from .prefix import agent_claimant
+from .prefix import agent_claimant, claim_of
 from .upkeep import Upkeep, seed_of
 from .watching import AgentWatches, longest_silence
 
@@ -66,7 +65,7 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
         broker, topic = connection.broker, connection.topic
         require_own_folders(log, broker.control)
         claimant = agent_claimant(settings, broker.control, log)
-        claim = PrefixClaim(topic, living(connection.store), claimant, clock, RandomIds())
+        claim = claim_of(connection, living(connection.store), claimant)
         opened.callback(claim.leave)  # once no thread changes the bucket any more
         store = claimed(living(connection.store), claim.require, ROOT)
         upkeep = Upkeep(connection, store, listener, claim)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from ..broker.control import BrokerControl
-from ..follower.heartbeat import Heartbeat, is_signed_here, read_heartbeat
-from ..follower.keeper import BY_A_PERSON, Decision, Keeper, keep_prefix, read_keeper
+from ..broker.tier_topic import KafkaTierTopic, TierTopic
+from ..follower.heartbeat import Heartbeat, OtherTopics, is_signed_here, read_heartbeat
+from ..follower.keeper import BY_A_PERSON, Decision, Keeper, chosen_of, keep_prefix, read_keeper
 from ..follower.object_names import ROOT, agents_prefix, is_heartbeat, kept_number
 from ..follower.prefix_claim import WAY_OUT, Claimant, PrefixClaim
 from ..log.local_log import LogDirs
@@ -18,7 +20,7 @@ from ..runtime.id_source import RandomIds
 from ..runtime.settings import Settings
 from ..runtime.watchdog import inherited
 from ..state.errors import Fenced, InvalidRequest, PrefixContested
-from ..state.ids import FactId, TopicId
+from ..state.ids import FactId
 from ..state.offsets import TimestampMs
 from ..storage.claimed_store import claimed
 from ..storage.object_store import ObjectStore
@@ -37,16 +39,20 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """``keeper``: the newest decision; ``kept_here``: that it gave the prefix to this cluster."""
+    """``keepers``: all decisions, ascending; ``kept_here``: that the newest gave the prefix to this cluster."""
 
     sides: tuple[Side, ...]
-    keeper: Keeper | None
+    keepers: tuple[Keeper, ...]
     kept_here: bool
+
+    @property
+    def keeper(self) -> Keeper | None:
+        return chosen_of(self.keepers)
 
     @property
     def strange(self) -> list[Side]:
         """Heartbeats of other clusters, as far as no decision names them."""
-        disowned = self.keeper.others.split() if self.keeper else ()
+        disowned = {process for keeper in self.keepers for process in keeper.others.split()}
         return [side for side in self.sides if not side.ours and side.beat.process not in disowned]
 
 
@@ -63,6 +69,29 @@ def _claimant(settings: Settings, cluster_id: str, broker_id: int, place: str) -
     return Claimant(cluster_id, broker_id, socket.gethostname(), place, wanted.heartbeat, wanted.trial)
 
 
+def other_topics(connection: Connection) -> OtherTopics:
+    """Opens any other tier-state topic of this cluster, which may share the prefix."""
+
+    @contextmanager
+    def opened(topic_id: str) -> Iterator[TierTopic | None]:
+        name = next((each.name for each in connection.control.topics() if each.topic_id == topic_id), None)
+        if name is None:
+            yield None
+            return
+        other = KafkaTierTopic(connection.settings.kafka, name, topic_id, 1)
+        try:
+            yield other
+        finally:
+            other.close()
+
+    return opened
+
+
+def claim_of(connection: Connection, store: ObjectStore, claimant: Claimant) -> PrefixClaim:
+    """What a process of this cluster claims."""
+    return PrefixClaim(connection.topic, store, claimant, connection.clock, RandomIds(), other_topics(connection))
+
+
 @contextmanager
 def changing(connection: Connection) -> Iterator[ObjectStore]:
     """The store, for a command that changes it. Agents answer the command within one heartbeat.
@@ -75,7 +104,7 @@ def changing(connection: Connection) -> Iterator[ObjectStore]:
         yield connection.store
         return
     claimant = _claimant(connection.settings, connection.cluster_id, BY_A_PERSON, "")
-    claim = PrefixClaim(connection.topic, connection.store, claimant, connection.clock, RandomIds())
+    claim = claim_of(connection, connection.store, claimant)
     stop = threading.Event()
     thread = threading.Thread(target=inherited(claim.run), args=(stop,), name="heartbeat", daemon=True)
     thread.start()
@@ -90,32 +119,19 @@ def changing(connection: Connection) -> Iterator[ObjectStore]:
 
 def look_at_sides(connection: Connection) -> Sides:
     """Read every heartbeat and the newest decision. Raises what the store and the brokers raise."""
-    store, topic, cluster_id = connection.store, connection.topic, connection.cluster_id
-    known = {described.topic_id: described.name for described in connection.control.topics()}
+    store, cluster_id = connection.store, connection.cluster_id
+    is_here = partial(is_signed_here, connection.topic, other_topics(connection))
     sides, numbers = list[Side](), list[int]()
     for listed in store.list(agents_prefix(cluster_id)):
         number = kept_number(cluster_id, listed.key)
         if number is not None:
             numbers.append(number)
         elif is_heartbeat(cluster_id, listed.key) and (beat := read_heartbeat(store, listed.key)) is not None:
-            sides.append(Side(beat, listed.modified_at, _is_ours(connection, beat, known)))
-    keeper = read_keeper(store, cluster_id, max(numbers)) if numbers else None
+            sides.append(Side(beat, listed.modified_at, is_here(beat)))
+    keepers = tuple(read_keeper(store, cluster_id, number) for number in sorted(numbers))
+    keeper = chosen_of(keepers)
     heard = keeper is not None and any(side.ours and side.beat.kept >= keeper.number for side in sides)
-    return Sides(tuple(sides), keeper, keeper is not None and (heard or keeper.is_here(topic)))
-
-
-def _is_ours(connection: Connection, beat: Heartbeat, topics: Mapping[TopicId, str]) -> bool:
-    """Also of another tier-state topic of this cluster."""
-    from ..broker.tier_topic import KafkaTierTopic
-
-    name = next((name for topic_id, name in topics.items() if topic_id == beat.topic_id), None)
-    if beat.topic_id == connection.topic.topic_id or name is None:
-        return is_signed_here(connection.topic, beat.topic_id, beat.position, beat.sha256)
-    other = KafkaTierTopic(connection.settings.kafka, name, beat.topic_id, 1)
-    try:
-        return is_signed_here(other, beat.topic_id, beat.position, beat.sha256)
-    finally:
-        other.close()
+    return Sides(tuple(sides), keepers, keeper is not None and (heard or is_here(keeper)))
 
 
 def check_prefix(connection: Connection) -> str:
@@ -129,25 +145,28 @@ def check_prefix(connection: Connection) -> str:
     return f"{sum(side.ours and not side.beat.stopped for side in sides.sides)} agents of this cluster, no others"
 
 
-def take_prefix(connection: Connection, sides: Sides) -> None:
-    """From now on this cluster keeps the prefix, and every process of another one stops."""
+def take_prefix(connection: Connection, sides: Sides, *, chosen: bool = True) -> None:
+    """From now on this cluster keeps the prefix, and every process of another one stops.
+
+    ``chosen`` False: processes of other clusters that have ended are left behind, and nothing is taken from a cluster.
+    """
     if sides.keeper is not None and not sides.kept_here:
         raise InvalidRequest(
             f"{sides.keeper.by} gave this prefix to another cluster: give this cluster another store.url",
             number=sides.keeper.number,
         )
-    before = sides.keeper.others.split() if sides.keeper else []
-    others = [*before, *(side.beat.process for side in sides.strange)]
-    number = sides.keeper.number + 1 if sides.keeper else 1
+    others = [side.beat.process for side in sides.sides if not side.ours]
+    number = sides.keepers[-1].number + 1 if sides.keepers else 1
     process = FactId.of(RandomIds().uuid())
-    decision = Decision(number, process, others, issuer(), connection.clock.now_ms())
+    decision = Decision(number, process, others, chosen, issuer(), connection.clock.now_ms())
     keep_prefix(connection.store, connection.topic, connection.cluster_id, decision)
 
 
 def take_from_the_dead(connection: Connection) -> None:
-    """For a recovery, whose topic does not know the agents of before: take the prefix if they have all ended.
+    """For a recovery, whose topic does not know the agents of before: leave them behind if they have all ended.
 
-    Raises Fenced when one of another topic still writes, and InvalidRequest when a person gave the prefix away.
+    No person has said that no copy runs, so that agents are on trial. Raises Fenced when a process of another topic
+    still writes, and InvalidRequest when a person gave the prefix away.
     """
     sides = look_at_sides(connection)
     alive = {side.beat.token: side for side in sides.strange if not side.beat.stopped}
@@ -161,4 +180,4 @@ def take_from_the_dead(connection: Connection) -> None:
                 agents=", ".join(f"broker {side.beat.broker_id} at {side.beat.host}" for side in changed),
             )
     if sides.strange or (sides.keeper is not None and not sides.kept_here):
-        take_prefix(connection, sides)
+        take_prefix(connection, sides, chosen=False)

@@ -29,7 +29,6 @@ from ..leader.custody_acts import CustodyTools
 from ..leader.facts_kept import FactsKept
 from ..leader.term import Seat
 from ..rules.custody import CustodyPolicy
-from ..rules.observed import PROVEN
 from ..runtime.listener import CheckpointUsed, ChoreFailed, ClocksDiffer, Listener
 from ..schemas.codec import decode_fact
 from ..state.errors import TierstateError, Unavailable
@@ -120,7 +119,7 @@ class Upkeep:
 
     def _may_try(self) -> bool:
         """A chore that is refused for a while is not tried; one that a person must see to fails and says so."""
-        return self._claim.proof == PROVEN or bool(self._claim.contested or self.archives.broken)
+        return self._claim.proof.delete is None or bool(self._claim.contested or self.archives.broken)
 
     def chores(self) -> list[Chore]:
         """Archive first: what is archived may be erased."""
@@ -133,7 +132,7 @@ class Upkeep:
         ]
 
     def _topic_problems(self) -> list[str]:
-        doubts = (self.archives.broken, self._claim.proof.unproven or self._claim.proof.on_trial)
+        doubts = (self.archives.broken, self._claim.proof.delete)
         return [*self._topic.problems(), *(str(doubt) for doubt in doubts if doubt)]
 
     def _archive(self, number: int, stop: threading.Event) -> Act[None]:

@@ -131,8 +131,8 @@ class AgentWatches:
         metrics.gauge("tierstate_log_folders_lost", lambda: [((), len(leader.log.broker_folders.lost))])
         metrics.gauge("tierstate_history_broken", lambda: [((), self._archives.broken is not None)])
         metrics.gauge("tierstate_prefix_contested", lambda: [((), self._claim.contested is not None)])
-        metrics.gauge("tierstate_prefix_unproven", lambda: [((), self._claim.proof.unproven is not None)])
-        metrics.gauge("tierstate_prefix_on_trial", lambda: [((), self._claim.proof.on_trial is not None)])
+        metrics.gauge("tierstate_prefix_unproven", lambda: [((), self._claim.proof.trim is not None)])
+        metrics.gauge("tierstate_prefix_on_trial", lambda: [((), self._claim.on_trial)])
         metrics.gauge("tierstate_object_store_away", lambda: [((), self.store.trouble is not None)])
         for chore in chores:
             metrics.begin("tierstate_chore_failures_total", chore)

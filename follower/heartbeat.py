@@ -7,7 +7,10 @@ and whoever reads the heartbeat looks for that record in the topic of its own cl
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from typing import Protocol
 
 from ..broker.tier_topic import TierTopic
 from ..state.anchor import Anchor
@@ -18,17 +21,19 @@ from ..storage.object_store import ObjectReader
 from .envelope import seal, unseal
 
 KIND = "heartbeat"
+NO_PROOF_YET = -1
 MAX_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
     """``process`` is drawn by the process when it starts, ``token`` for each write: a process that was copied with its
-    memory draws another one. ``predecessor`` is the process before it, or empty.
+    memory draws another one.
 
     ``place``: host, folders and broker address, by which a restart is known from a copy. ``topic_id``, ``position``
-    and ``sha256`` are the signature. ``stopped`` is 1 after a clean stop. ``trial_s``: for so many seconds the process
-    deletes nothing yet. ``kept``: the newest decision about the prefix that gave it to this cluster, or 0.
+    and ``sha256`` are the signature; ``answers`` are the processes whose heartbeats its writer had read before it
+    signed, separated by spaces. ``stopped`` is 1 after a clean stop. ``trial_s``: for so many seconds the process
+    deletes nothing yet, or `NO_PROOF_YET`. ``kept``: the newest decision that gave the prefix to this cluster, or 0.
     """
 
     process: str
@@ -39,7 +44,7 @@ class Heartbeat:
     topic_id: str
     position: Position
     sha256: str
-    predecessor: str
+    answers: str
     stopped: int
     trial_s: int
     kept: int
@@ -57,11 +62,33 @@ def sign(topic: TierTopic, broker_id: int, process: str) -> Anchor:
     return record
 
 
-def is_signed_here(topic: TierTopic, topic_id: str, position: Position, sha256: str) -> bool:
-    """Return whether this record stands in this cluster's topic. Raises BrokerUnavailable."""
-    if topic_id != topic.topic_id:
-        return False
-    return topic.anchor_at(SIGNATURES, position) == Anchor(position, sha256)
+class Signed(Protocol):
+    """A heartbeat, or a decision."""
+
+    @property
+    def topic_id(self) -> str: ...
+    @property
+    def position(self) -> Position: ...
+    @property
+    def sha256(self) -> str: ...
+
+
+OtherTopics = Callable[[str], AbstractContextManager[TierTopic | None]]
+"""Opens another tier-state topic of the same cluster by its id; None if the cluster has none with this id."""
+
+
+@contextmanager
+def no_other_topics(topic_id: str) -> Iterator[None]:
+    """Where the cluster has one tier-state topic."""
+    yield None
+
+
+def is_signed_here(topic: TierTopic, others: OtherTopics, signed: Signed) -> bool:
+    """Return whether the signature is in a tier-state topic of this cluster. Raises BrokerUnavailable."""
+    if signed.topic_id == topic.topic_id:
+        return topic.anchor_at(SIGNATURES, signed.position) == Anchor(signed.position, signed.sha256)
+    with others(signed.topic_id) as other:
+        return other is not None and is_signed_here(other, no_other_topics, signed)
 
 
 def read_heartbeat(store: ObjectReader, key: str) -> Heartbeat | None:

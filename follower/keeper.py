@@ -6,7 +6,7 @@ copy nor delete any more, and no new process of theirs writes a heartbeat.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from ..broker.tier_topic import TierTopic
@@ -14,7 +14,7 @@ from ..state.errors import InvalidRequest, ObjectExists
 from ..state.offsets import Position, TimestampMs
 from ..storage.object_store import ObjectReader, ObjectWriter
 from .envelope import seal, unseal
-from .heartbeat import is_signed_here, sign
+from .heartbeat import sign
 from .object_names import kept_key
 
 KIND = "kept"
@@ -25,19 +25,23 @@ BY_A_PERSON = -1
 
 @dataclass(frozen=True, slots=True)
 class Keeper:
-    """``others``: processes of other clusters, separated by spaces."""
+    """``others``: processes of other clusters, separated by spaces. ``chosen`` is 1 if a person gave the prefix to the
+    cluster of the signature, and 0 if a recovery left behind processes that had ended: that takes it from nobody.
+    """
 
     number: int
     topic_id: str
     position: Position
     sha256: str
     others: str
+    chosen: int
     by: str
     at: TimestampMs
 
-    def is_here(self, topic: TierTopic) -> bool:
-        """Return whether this cluster keeps the prefix, as far as its topic still shows. Raises BrokerUnavailable."""
-        return is_signed_here(topic, self.topic_id, self.position, self.sha256)
+
+def chosen_of(keepers: Iterable[Keeper]) -> Keeper | None:
+    """Return the newest decision that gave the prefix to a cluster. ``keepers``: in ascending order."""
+    return next((each for each in reversed(list(keepers)) if each.chosen), None)
 
 
 def read_keeper(store: ObjectReader, cluster_id: str, number: int) -> Keeper:
@@ -53,6 +57,7 @@ class Decision:
     number: int
     process: str
     others: Collection[str]
+    chosen: bool
     by: str
     at: TimestampMs
 
@@ -60,8 +65,10 @@ class Decision:
 def keep_prefix(store: ObjectWriter, topic: TierTopic, cluster_id: str, decision: Decision) -> Keeper:
     """From now on this cluster keeps the prefix. Raises InvalidRequest if somebody decided first."""
     record = sign(topic, BY_A_PERSON, decision.process)
-    others = " ".join(sorted(decision.others))
-    keeper = Keeper(decision.number, topic.topic_id, record.position, record.sha256, others, decision.by, decision.at)
+    others, chosen = " ".join(sorted(decision.others)), int(decision.chosen)
+    keeper = Keeper(
+        decision.number, topic.topic_id, record.position, record.sha256, others, chosen, decision.by, decision.at
+    )
     try:
         store.put_if_absent(kept_key(cluster_id, decision.number), seal(KIND, keeper))
     except ObjectExists as error:

@@ -10,10 +10,24 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from ..broker.tier_topic import TierTopic
 from ..rules.observed import PROVEN, PrefixProof
-from ..rules.prefix import PROOF_PERIODS, Alone, Before, Contested, NotYet, Peer, Verdict, is_dead, judge, trial_of
+from ..rules.prefix import (
+    FIRST_TRIAL_S,
+    PROOF_PERIODS,
+    Alone,
+    Before,
+    Contested,
+    NotYet,
+    Peer,
+    Verdict,
+    is_dead,
+    judge,
+    trial_of,
+)
+from ..rules.reasons import Reason, Why
 from ..runtime.clock import Clock
 from ..runtime.id_source import IdSource
 from ..runtime.watchdog import go_round
@@ -22,14 +36,16 @@ from ..state.errors import ObjectExists, ObjectNotFound, PrefixContested, Tierst
 from ..state.ids import FactId
 from ..state.objects import ObjectInfo
 from ..storage.object_store import ObjectStore
-from .heartbeat import Heartbeat, is_signed_here, read_heartbeat, sign
-from .keeper import Keeper, read_keeper
+from .heartbeat import NO_PROOF_YET, Heartbeat, OtherTopics, is_signed_here, no_other_topics, read_heartbeat, sign
+from .keeper import Keeper, chosen_of, read_keeper
 from .object_names import ROOT, agents_prefix, heartbeat_key, is_heartbeat, kept_number
 
 SIGN_AGAIN_S = 3600.0
 """A copy that was taken longer ago does not know the newest signature."""
 FORGET_S = 24 * 3600.0
 """Heartbeats of processes that ended are deleted after so long."""
+LOOKS = 10
+"""In a period, while answers are waited for."""
 NOT_LOOKED = NotYet("the heartbeats in the bucket have not been read yet")
 WAY_OUT = (
     "tierstate keep-prefix shows both sides, and gives the prefix to one (docs/operations.md#a-copy-of-the-cluster)"
@@ -63,7 +79,16 @@ class _Seen:
 class PrefixClaim:
     """One thread beats; any thread asks."""
 
-    def __init__(self, topic: TierTopic, store: ObjectStore, claimant: Claimant, clock: Clock, ids: IdSource) -> None:
+    def __init__(
+        self,
+        topic: TierTopic,
+        store: ObjectStore,
+        claimant: Claimant,
+        clock: Clock,
+        ids: IdSource,
+        others: OtherTopics = no_other_topics,
+    ) -> None:
+        self._is_here = partial(is_signed_here, topic, others)
         self._topic, self._store, self._claimant, self._clock, self._ids = topic, store, claimant, clock, ids
         self._prefix = agents_prefix(claimant.cluster_id)
         self._beating = threading.Lock()
@@ -80,12 +105,11 @@ class PrefixClaim:
         self._process = FactId.of(self._ids.uuid())
         self._written, self._attempts = b"", list[bytes]()
         self._signature: Anchor | None = None
-        self._first_signed = 0
+        self._answers = frozenset[str]()
         self._signed_s = self._proven_s = float("-inf")
         self._first_written_s: float | None = None
         self._first_proof_s: float | None = None
         self._trial_s, self._chosen = self._claimant.trial_s, False
-        self._predecessor = ""
         self._others: dict[str, _Seen] = {}
 
     # What everybody asks.
@@ -98,21 +122,32 @@ class PrefixClaim:
 
     @property
     def proof(self) -> PrefixProof:
-        """What may be done now."""
-        why = self._unproven()
+        """What may be done now. New segments have drawn names, so copying waits for no answer."""
+        if self.contested is not None:
+            contested = Why(Reason.PREFIX_CONTESTED, self.contested)
+            return PrefixProof(contested, contested, contested)
+        if (said := self._unproven()) is not None:
+            unproven = Why(Reason.PREFIX_UNPROVEN, said)
+            has_looked = self._verdict is not NOT_LOOKED and not self._over
+            return PrefixProof(None if has_looked else unproven, unproven, unproven)
         left = self._trial_left()
-        if why is not None or not left:
-            return PrefixProof(why) if why is not None else PROVEN
-        return PrefixProof(
-            None,
-            "this process took over after a silence, or at another place: a copy of the cluster would do the same. "
-            f"Nothing is deleted for {left:.0f} s more; tierstate keep-prefix ends the wait",
+        if not left:
+            return PROVEN
+        said = (
+            "this process does not continue one that wrote here a moment ago: a copy of the cluster would not, either. "
+            f"Nothing is deleted for {left:.0f} s more; tierstate keep-prefix --execute ends the wait"
         )
+        return PrefixProof(delete=Why(Reason.PREFIX_ON_TRIAL, said))
+
+    @property
+    def on_trial(self) -> bool:
+        """Whether the agent has its proof, and deletes nothing yet."""
+        return self.proof.trim is None and self.proof.delete is not None
 
     def require(self, *, harms: bool) -> None:
         """Return if the bucket may be changed now (`claimed_store.py`). Raises Unavailable: nothing was done."""
         proof = self.proof
-        why = proof.unproven or (proof.on_trial if harms else None)
+        why = proof.delete if harms else proof.copy
         if why is not None:
             raise Unavailable(f"nothing is changed in the bucket: {why}")
 
@@ -123,7 +158,7 @@ class PrefixClaim:
 
     def _unproven(self) -> str | None:
         if not isinstance(self._verdict, Alone):
-            return self.contested or self._trouble or self._verdict.why
+            return self._trouble or self._verdict.why
         age = self._clock.monotonic() - self._proven_s
         if self._over or age >= PROOF_PERIODS * self._claimant.period_s:
             return f"no proof that no other cluster writes here: {self._trouble or 'it is too old'}"
@@ -136,13 +171,18 @@ class PrefixClaim:
     # The thread that beats.
 
     def run(self, stop: threading.Event) -> None:
-        """Until ``stop``."""
-        go_round("heartbeat", stop, self.beat, lambda: self._claimant.period_s)
+        """Until ``stop``. Answers are looked for more often."""
+        go_round("heartbeat", stop, self.beat, self._pause_s)
+
+    def _pause_s(self) -> float:
+        return self._claimant.period_s / (LOOKS if isinstance(self._verdict, NotYet) else 1)
 
     def wait(self, stop: threading.Event) -> None:
-        """Until the bucket may be changed, or ``stop``. Raises PrefixContested."""
-        while self._unproven() is not None and not stop.is_set():
+        """Until there is a proof, or ``stop``. Raises PrefixContested."""
+        while not stop.is_set():
             self.check()
+            if self._unproven() is None:
+                return
             stop.wait(min(0.05, self._claimant.period_s))
 
     def beat(self) -> None:
@@ -180,41 +220,38 @@ class PrefixClaim:
             return
         if self._signature is None:
             self._sign()
-            self._first_signed = self._position
         elif now - self._signed_s >= SIGN_AGAIN_S:
             with suppress(TierstateError):  # tried again by the next beat
                 self._sign()
         self._write()
-        before, now = set(self._others), self._clock.monotonic()
+        now = self._clock.monotonic()
         listed = self._list()
         if self._key not in listed:
             self._begin()
             raise Unavailable("this process's heartbeat was removed by a later process: it begins as a new one")
         if not self._look(listed, now):
             return
-        if self._others.keys() - before:  # they wait for an answer
+        if not self._answers.issuperset(each.beat.process for each in self._others.values()):  # they wait
             self._sign()
             self._write()
         peers = [self._peer(each, now) for each in self._others.values()]
-        verdict = judge(self._claimant.broker_id, peers, self._claimant.period_s)
+        verdict = judge(peers, self._claimant.period_s)
         if isinstance(verdict, Alone):
             if self._first_proof_s is None:
                 self._begin_trial(listed, now)
+                self._write()  # says so before the heartbeat of the predecessor is deleted
             self._proven_s = now
         self._verdict = verdict
         if isinstance(verdict, Alone):
             self._tidy(now)
 
-    @property
-    def _position(self) -> int:
-        assert self._signature is not None
-        return self._signature.position
-
     def _list(self) -> dict[str, ObjectInfo]:
         return {each.key: each for each in self._store.list(self._prefix)}
 
     def _sign(self) -> None:
+        answers = frozenset(each.beat.process for each in self._others.values())
         self._signature = sign(self._topic, self._claimant.broker_id, self._process)
+        self._answers = answers
         self._signed_s = self._clock.monotonic()
 
     def _write(self, *, stopped: bool = False) -> None:
@@ -245,9 +282,9 @@ class PrefixClaim:
             self._topic.topic_id,
             record.position,
             record.sha256,
-            self._predecessor,
+            " ".join(sorted(self._answers)),
             int(stopped),
-            round(self._trial_left()),
+            NO_PROOF_YET if self._first_proof_s is None else round(self._trial_left()),
             self._kept,
         ).sealed()
 
@@ -285,11 +322,11 @@ class PrefixClaim:
             self._read(key, listed[key], now)
         numbers = sorted(number for key in listed if (number := kept_number(cluster, key)) is not None)
         self._keepers += [read_keeper(self._store, cluster, number) for number in numbers[len(self._keepers) :]]
-        if not self._keepers or self._kept == self._keepers[-1].number:
+        keeper = chosen_of(self._keepers)
+        if keeper is None or self._kept == keeper.number:
             return True
-        keeper = self._keepers[-1]
         is_old = any(each.ours and each.beat.kept >= keeper.number for each in self._others.values())
-        if not is_old and not keeper.is_here(self._topic):
+        if not is_old and not self._is_here(keeper):
             self._verdict = Contested(
                 f"{keeper.by} gave this prefix to another cluster: give this one another store.url"
             )
@@ -309,32 +346,41 @@ class PrefixClaim:
         beat = read_heartbeat(self._store, key)
         if beat is None:
             return
-        ours = is_signed_here(self._topic, beat.topic_id, beat.position, beat.sha256)
-        answered = ours and self._signature is not None and beat.position > self._first_signed
+        ours = self._is_here(beat)
+        answered = ours and self._process in beat.answers.split()
         elder = self._first_proof_s is None if seen is None else seen.elder
         self._others[key] = _Seen(beat, ours, answered and not beat.stopped, elder, mark, now)
 
     def _peer(self, seen: _Seen, now: float) -> Peer:
         beat, first = seen.beat, self._first_written_s
         since = now if first is None else max(first, seen.changed_s)
-        disowned = any(beat.process in keeper.others.split() for keeper in self._keepers)
+        disowned = not seen.ours and any(beat.process in keeper.others.split() for keeper in self._keepers)
+        rival = seen.elder and self._is_of_our_broker(beat)
         name = f"broker {beat.broker_id} at {beat.host} (process {beat.process})"
         stopped = bool(beat.stopped)
-        return Peer(name, beat.broker_id, seen.ours, seen.answered, stopped, seen.elder, disowned, now - since)
+        return Peer(name, seen.ours, seen.answered, stopped, rival, disowned, now - since)
+
+    def _is_of_our_broker(self, beat: Heartbeat) -> bool:
+        """Commands are of no broker; an agent with another tier-state topic is no rival."""
+        who = (self._claimant.broker_id, self._topic.topic_id)
+        return self._claimant.broker_id >= 0 and (beat.broker_id, beat.topic_id) == who
 
     def _begin_trial(self, listed: dict[str, ObjectInfo], now: float) -> None:
         """With the first proof. The store's own clock tells how long nobody wrote."""
         who, written_at = self._claimant, listed[self._key].modified_at
-        ours = [each for each in self._others.values() if each.ours and each.elder]
+        proven = [each for each in self._others.values() if each.beat.trial_s != NO_PROOF_YET]
         before = []
-        for each in ours:
-            is_alive = not is_dead(self._peer(each, now), who.period_s)
-            is_here = who.broker_id < 0 or (each.beat.broker_id, each.beat.place) == (who.broker_id, who.place)
-            before.append(Before(is_alive, is_here, written_at - each.mark[0], each.beat.trial_s))
-        self._predecessor = next((e.beat.process for e in ours if e.beat.broker_id == who.broker_id), "")
-        # a person's command waits only where agents do
-        first = not before and (who.broker_id < 0 or self._is_empty())
-        self._trial_s = 0.0 if self._chosen else trial_of(before, who.trial_s, first=first)
+        for each in proven:
+            if each.ours and each.elder:
+                is_alive = not is_dead(self._peer(each, now), who.period_s)
+                is_here = who.broker_id < 0 or (each.beat.broker_id, each.beat.place) == (who.broker_id, who.place)
+                before.append(Before(is_alive, is_here, written_at - each.mark[0], each.beat.trial_s))
+        if self._chosen:
+            self._trial_s = 0.0
+        elif proven:
+            self._trial_s = trial_of(before, who.trial_s)
+        else:  # a person's command waits only where agents do
+            self._trial_s = 0.0 if who.broker_id < 0 or self._is_empty() else min(who.trial_s, FIRST_TRIAL_S)
         self._first_proof_s = now
 
     def _is_empty(self) -> bool:
@@ -348,6 +394,6 @@ class PrefixClaim:
             peer = self._peer(each, now)
             if not is_dead(peer, self._claimant.period_s):
                 continue
-            if (peer.ours and peer.broker_id == self._claimant.broker_id) or peer.silent_s >= FORGET_S:
+            if (peer.ours and self._is_of_our_broker(each.beat)) or peer.silent_s >= FORGET_S:
                 self._store.delete(key)
                 del self._others[key]

@@ -10,17 +10,19 @@ from ..state.offsets import Offset, TimestampMs
 from ..state.retention import LocalSegment
 from ..state.routing import LocalBounds
 from ..state.topics import TopicConfig
+from .reasons import Why
 
 
 @dataclass(frozen=True, slots=True)
 class PrefixProof:
-    """Whether the agent may change the bucket (`prefix.py`). ``unproven``: why it neither copies nor deletes.
+    """Why the agent does not copy, trim, or delete now (`prefix.py`); None: it does. Each field implies the next one.
 
-    ``on_trial``: why it copies and deletes nothing.
+    ``delete``: also each step that replaces an object, or takes a name that a copy of the cluster would take.
     """
 
-    unproven: str | None = None
-    on_trial: str | None = None
+    copy: Why | None = None
+    trim: Why | None = None
+    delete: Why | None = None
 
 
 PROVEN = PrefixProof()

@@ -1,7 +1,7 @@
 """Whether this process may change the bucket: what it has seen of other processes that write below the same prefix.
 
 The proof needs no clock of others. A process that starts writes its heartbeat, and every process that lives answers:
-it signs once more, in the tier-state topic of its own cluster. An answer that is not in our topic comes from another
+it signs once more, in the tier-state topic of its own cluster. An answer that is in no topic of ours comes from another
 cluster. A process that neither answers nor writes for `SILENT_PERIODS` has ended, or has lost its own proof meanwhile,
 because a proof holds for `PROOF_PERIODS` only.
 """
@@ -16,23 +16,26 @@ PROOF_PERIODS = 3
 SILENT_PERIODS = PROOF_PERIODS + 1
 SILENCE_MS = 15 * 60 * 1000
 """A process that takes over after a longer silence may be a copy that was started while the cluster is down."""
+FIRST_TRIAL_S = 15 * 60.0
+"""The trial of the first process that writes a heartbeat below a prefix with objects: after an upgrade. The cluster's
+other agents, of an older version, archive each fact within ten minutes (`archive.partial_after`). A copy sees then that
+its topic has parted from the archive."""
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
     """Another process, as its heartbeat shows it. ``silent_s``: since when it has not been written again.
 
-    ``ours``: its signature is in this cluster's topic. ``answered``: with a signature that is younger than ours.
-    ``elder``: it was there before this process ever had a proof. ``disowned``: a person gave its prefix
-    to this cluster.
+    ``ours``: its signature is in a topic of this cluster. ``answered``: it has signed since it read our heartbeat.
+    ``rival``: an agent of the same broker that was there before this process ever had a proof. ``disowned``: of another
+    cluster, and left behind by a decision.
     """
 
     name: str
-    broker_id: int
     ours: bool
     answered: bool
     stopped: bool
-    elder: bool
+    rival: bool
     disowned: bool
     silent_s: float
 
@@ -63,7 +66,7 @@ def is_dead(peer: Peer, period_s: float) -> bool:
     return peer.stopped or peer.silent_s >= SILENT_PERIODS * period_s
 
 
-def judge(broker_id: int, peers: Collection[Peer], period_s: float) -> Verdict:
+def judge(peers: Collection[Peer], period_s: float) -> Verdict:
     """Return what a listing of heartbeats shows. Any doubt means that nothing is written.*"""
     strange = [peer for peer in peers if not peer.ours and not peer.disowned]
     if strange:
@@ -72,15 +75,15 @@ def judge(broker_id: int, peers: Collection[Peer], period_s: float) -> Verdict:
             + ", ".join(sorted(peer.name for peer in strange))
             + ": its heartbeat is not signed in this cluster's tier-state topic"
         )
-    waited_for = [peer for peer in peers if not is_dead(peer, period_s) and _is_in_doubt(peer, broker_id)]
+    waited_for = [peer for peer in peers if not is_dead(peer, period_s) and _is_in_doubt(peer)]
     if waited_for:
         return NotYet("no answer yet, and not silent for long enough: " + ", ".join(sorted(p.name for p in waited_for)))
     return Alone()
 
 
-def _is_in_doubt(peer: Peer, broker_id: int) -> bool:
-    """Of two agents of one broker the one that came later waits."""
-    return peer.disowned or not peer.answered or (peer.broker_id == broker_id and peer.elder)
+def _is_in_doubt(peer: Peer) -> bool:
+    """Return whether this living peer is waited for. The later one of two agents of one broker waits."""
+    return not peer.answered or peer.rival
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,17 +99,13 @@ class Before:
     trial_s: float
 
 
-def trial_of(before: Collection[Before], trial_s: float, *, first: bool) -> float:
+def trial_of(before: Collection[Before], trial_s: float) -> float:
     """Return for how many seconds a process that has just got its first proof deletes nothing.
 
     A copy that is started while the cluster is down has the same topic, and nobody answers it. It cannot be told from
-    the cluster itself, but it runs at another place, or begins after a silence. ``first``: nothing is in the bucket, or
-    a person has decided.
+    the cluster itself, but it runs at another place, or begins after a silence.
     """
     alive = [each.trial_s for each in before if each.alive]
     if alive:
         return min(alive)
-    continued = [each.trial_s for each in before if each.here and each.silence_ms <= SILENCE_MS]
-    if continued:
-        return min(continued)
-    return 0.0 if first and not before else trial_s
+    return min((each.trial_s for each in before if each.here and each.silence_ms <= SILENCE_MS), default=trial_s)

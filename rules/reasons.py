@@ -59,6 +59,7 @@ class Reason(StrEnum):
     NO_LOG_START = "no-log-start"
     CLOCKS_DISAGREE = "clocks-disagree"
     TIER_STATE_UNSAFE = "tier-state-unsafe"
+    PREFIX_CONTESTED = "prefix-contested"
     PREFIX_UNPROVEN = "prefix-unproven"
     PREFIX_ON_TRIAL = "prefix-on-trial"
     TIER_STATE_LOST = "tier-state-lost"
@@ -281,12 +282,17 @@ MEANINGS: Mapping[Reason, Meaning] = {
         "The tier-state topic's configuration is not what it must be.",
         "`tierstate check` says how to set it.",
     ),
-    Reason.PREFIX_UNPROVEN: Meaning(
+    Reason.PREFIX_CONTESTED: Meaning(
         "copy, trim, expire",
-        "The agent has no proof that no other cluster writes below its bucket prefix: it has just started, the object "
-        "store does not answer, or a copy of the cluster runs. Nothing is written or deleted.",
-        "Wait a minute after a start. Else `tierstate keep-prefix`: "
-        "[a copy of the cluster](operations.md#a-copy-of-the-cluster).",
+        "A copy of the cluster writes below the same bucket prefix, or a person gave the prefix to the other cluster. "
+        "Nothing is written or deleted.",
+        "`tierstate keep-prefix`: [a copy of the cluster](operations.md#a-copy-of-the-cluster).",
+    ),
+    Reason.PREFIX_UNPROVEN: Meaning(
+        "trim, expire",
+        "The agent has no proof yet that no other cluster writes below its bucket prefix: it started after a crash, or "
+        "the object store takes no heartbeat. It copies, and deletes nothing in either tier.",
+        "Wait for 80 seconds after a start. Then `tierstate keep-prefix` shows which process does not answer.",
     ),
     Reason.PREFIX_ON_TRIAL: Meaning(
         "expire",

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import pytest
 
 from tests.twins.memory_tier_topic import MemoryTierTopic
 from tierstate.follower.envelope import unseal
-from tierstate.follower.heartbeat import KIND, Heartbeat
+from tierstate.follower.heartbeat import KIND, Heartbeat, OtherTopics, no_other_topics
 from tierstate.follower.keeper import Decision, keep_prefix
 from tierstate.follower.object_names import ROOT, agents_prefix
 from tierstate.follower.prefix_claim import FORGET_S, Claimant, PrefixClaim
-from tierstate.rules.prefix import SILENCE_MS, SILENT_PERIODS
+from tierstate.rules.prefix import FIRST_TRIAL_S, SILENCE_MS, SILENT_PERIODS
 from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.id_source import CountingIds
 from tierstate.state.errors import PrefixContested, StorageUnavailable, Unavailable
@@ -36,10 +38,16 @@ class Bucket:
         self.store = MemoryStore(self.clock)
         self.store.put_if_absent(DATA, b"of production")
 
-    def agent(self, topic: MemoryTierTopic, broker: int = 1, place: str = "host1:/data") -> Agent:
+    def agent(
+        self,
+        topic: MemoryTierTopic,
+        broker: int = 1,
+        place: str = "host1:/data",
+        others: OtherTopics = no_other_topics,
+    ) -> Agent:
         self.started += 1
         who = Claimant("cluster", broker, place.split(":")[0], place, PERIOD, TRIAL)
-        claim = PrefixClaim(topic, self.store, who, self.clock, CountingIds(self.started))
+        claim = PrefixClaim(topic, self.store, who, self.clock, CountingIds(self.started), others)
         return Agent(claim, claimed(self.store, claim.require, ROOT))
 
     def pass_periods(self, periods: int, *agents: Agent) -> None:
@@ -68,11 +76,11 @@ class Agent:
 
     @property
     def may_delete(self) -> bool:
-        return self.may_write and self.claim.proof.on_trial is None
+        return self.claim.proof.delete is None
 
     @property
-    def may_write(self) -> bool:
-        return self.claim.proof.unproven is None
+    def has_proof(self) -> bool:
+        return self.claim.proof.trim is None
 
 
 @pytest.fixture
@@ -133,7 +141,7 @@ def test_a_copy_that_is_taken_while_all_is_down_deletes_nothing_and_production_f
     bucket.begin(topic).claim.leave()
     clone = bucket.agent(topic.copied(), place="host2:/data")
     bucket.pass_periods(180, clone)
-    assert clone.may_write
+    assert clone.has_proof
     clone.store.put_if_absent("orders/its-own.log", b"")
     for change in (clone.store.delete, lambda key: clone.store.put_if_absent(f"{ROOT}{key}", b"")):
         with pytest.raises(Unavailable):  # the archive would go on under production's names
@@ -149,7 +157,7 @@ def test_a_copy_at_the_same_place_deletes_nothing_after_a_silence(bucket: Bucket
     bucket.clock.advance(SILENCE_MS / 1000 + PERIOD)
     clone = bucket.agent(topic.copied())
     bucket.pass_periods(1, clone)
-    assert clone.may_write
+    assert clone.has_proof
     assert not clone.may_delete
     bucket.clock.advance(TRIAL)
     bucket.pass_periods(1, clone)
@@ -174,6 +182,56 @@ def test_a_cluster_that_begins_in_an_empty_bucket_waits_for_nothing(bucket: Buck
     assert agent.may_delete
 
 
+def test_after_an_upgrade_nothing_is_deleted_until_agents_of_before_would_have_archived(
+    bucket: Bucket, topic: MemoryTierTopic
+) -> None:
+    agents = [bucket.agent(topic, broker) for broker in (1, 2, 3)]
+    bucket.pass_periods(2, *agents)
+    assert not any(each.may_delete for each in agents)
+    bucket.pass_periods(int(FIRST_TRIAL_S / PERIOD), *agents)
+    assert all(each.may_delete for each in agents)
+
+
+def test_agents_that_begin_at_once_in_an_empty_bucket_wait_for_answers_only(
+    bucket: Bucket, topic: MemoryTierTopic
+) -> None:
+    bucket.store.delete(DATA)
+    agents = [bucket.agent(topic, broker) for broker in (1, 2, 3)]
+    bucket.pass_periods(2, *agents)
+    assert all(each.may_delete for each in agents)
+
+
+@dataclass
+class TwoTopics:
+    """Two tier-state topics of one cluster, whose agents write below one prefix."""
+
+    bucket: Bucket
+    topics: dict[str, MemoryTierTopic]
+
+    def agent(self, topic: MemoryTierTopic, place: str = "host1:/data") -> Agent:
+        @contextmanager
+        def opened(topic_id: str) -> Iterator[MemoryTierTopic | None]:
+            yield self.topics.get(topic_id)
+
+        return self.bucket.agent(topic, place=place, others=opened)
+
+
+def test_agents_of_two_tier_state_topics_of_one_cluster_share_a_prefix(bucket: Bucket) -> None:
+    topics = [MemoryTierTopic(1, f"{name}" * 22, bucket.clock) for name in "AB"]
+    two = TwoTopics(bucket, {each.topic_id: each for each in topics})
+    agents = [two.agent(each) for each in topics]
+    bucket.pass_periods(2, *agents)
+    assert all(each.has_proof for each in agents)
+    agents[1].claim.leave()
+    agents[1] = two.agent(topics[1])
+    bucket.pass_periods(2, *agents)
+    assert all(each.has_proof for each in agents)
+    copied = topics[1].copied()
+    clone = TwoTopics(bucket, {copied.topic_id: copied}).agent(copied, "host2:/data")
+    bucket.pass_periods(2, *agents, clone)
+    assert all(each.claim.contested for each in (*agents, clone))
+
+
 def test_a_clean_restart_waits_for_nothing(bucket: Bucket, topic: MemoryTierTopic) -> None:
     bucket.begin(topic).claim.leave()
     bucket.clock.advance(60)
@@ -182,11 +240,16 @@ def test_a_clean_restart_waits_for_nothing(bucket: Bucket, topic: MemoryTierTopi
     assert after.may_delete
 
 
-def test_a_restart_after_a_crash_waits_a_few_heartbeats(bucket: Bucket, topic: MemoryTierTopic) -> None:
+def test_a_restart_after_a_crash_copies_at_once_and_deletes_after_a_few_heartbeats(
+    bucket: Bucket, topic: MemoryTierTopic
+) -> None:
     bucket.begin(topic)
     after = bucket.agent(topic)
+    with pytest.raises(Unavailable):
+        after.store.put_if_absent("orders/before-it-looked.log", b"")
     after.claim.beat()
-    assert not after.may_write
+    after.store.put_if_absent("orders/next.log", b"")
+    assert not after.has_proof
     bucket.pass_periods(SILENT_PERIODS, after)
     assert after.may_delete
 
@@ -195,13 +258,13 @@ def test_a_paused_process_has_lost_its_proof_before_its_successor_gets_one(
     bucket: Bucket, topic: MemoryTierTopic
 ) -> None:
     paused, after = bucket.begin(topic), bucket.agent(topic)
-    while not after.may_write:
+    while not after.has_proof:
         after.claim.beat()
         bucket.clock.advance(1)
-    assert not paused.may_write
+    assert not paused.has_proof
     bucket.pass_periods(3 * SILENT_PERIODS, paused, after)
     assert after.may_delete
-    assert not paused.may_write, "two agents of one broker: the later one waits"
+    assert not paused.has_proof, "two agents of one broker: the later one waits"
 
 
 def test_agents_of_one_cluster_answer_each_other_and_never_stop(bucket: Bucket, topic: MemoryTierTopic) -> None:
@@ -221,14 +284,14 @@ def test_a_broker_that_moved_to_another_host_while_it_is_alone_is_on_trial(
     bucket.begin(topic).claim.leave()
     moved = bucket.agent(topic, place="host9:/data")
     moved.claim.beat()
-    assert moved.may_write
+    assert moved.has_proof
     assert not moved.may_delete
 
 
 def test_a_trial_goes_on_after_a_restart(bucket: Bucket, topic: MemoryTierTopic) -> None:
     first = bucket.agent(topic)
     first.claim.beat()
-    bucket.clock.advance(TRIAL - 100)
+    bucket.clock.advance(FIRST_TRIAL_S - 100)
     bucket.pass_periods(1, first)
     first.claim.leave()
     second = bucket.agent(topic)
@@ -248,10 +311,10 @@ def test_a_proof_is_over_when_the_store_does_not_answer(bucket: Bucket, topic: M
     bucket.store._faults = away
     bucket.clock.advance(59)
     agent.claim.beat()
-    assert agent.may_write
+    assert agent.has_proof
     bucket.clock.advance(1)
     agent.claim.beat()
-    assert not agent.may_write
+    assert not agent.has_proof
 
 
 def test_a_copy_of_the_memory_of_a_process_is_found_out_by_its_heartbeat(
@@ -263,7 +326,7 @@ def test_a_copy_of_the_memory_of_a_process_is_found_out_by_its_heartbeat(
     written = replace(beat, token="another").sealed()
     assert bucket.store.replace_if_same(process, written, bucket.store.get(process))
     production.claim.beat()
-    assert not production.may_write
+    assert not production.has_proof
 
 
 def test_the_side_that_a_person_chose_goes_on_and_the_other_stays_stopped(
@@ -273,7 +336,7 @@ def test_the_side_that_a_person_chose_goes_on_and_the_other_stays_stopped(
     clone = bucket.agent(copied, place="host2:/data")
     bucket.pass_periods(SILENT_PERIODS, production, clone)
     others = [each.key.rsplit("/", 1)[1] for each in bucket.store.list(agents_prefix("cluster"))][1:]
-    keep_prefix(bucket.store, topic, "cluster", Decision(1, "P" * 22, others, "me@host", TimestampMs(0)))
+    keep_prefix(bucket.store, topic, "cluster", Decision(1, "P" * 22, others, True, "me@host", TimestampMs(0)))
     bucket.pass_periods(3 * SILENT_PERIODS, production, clone)
     assert production.may_delete
     assert clone.claim.contested

@@ -175,7 +175,7 @@ class ClonedWorld:
             production.agents[broker].frozen = False
         self.pass_time(3 * SILENT_PERIODS)
         for broker, agent in production.agents.items():
-            assert agent.claim.proof.unproven is None, f"broker {broker}: {agent.claim.proof.unproven}"
+            assert agent.claim.proof.trim is None, f"broker {broker}: {agent.claim.proof.trim}"
 
 
 def broken_by_clones(seeds: range = range(60)) -> str | None:

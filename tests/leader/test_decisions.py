@@ -162,17 +162,25 @@ def test_a_tier_state_topic_that_drifted_stops_everything_but_copying() -> None:
     assert found.erase == NothingToErase(kept.said)
 
 
-def test_without_a_proof_that_no_other_cluster_writes_nothing_is_done() -> None:
-    found = decide(copied((0, 99)), seen(prefix=PrefixProof("a copy runs")), POLICY, LATER)
-    kept = Why(Reason.PREFIX_UNPROVEN, "a copy runs")
+def test_while_a_copy_of_the_cluster_writes_nothing_is_done() -> None:
+    kept = Why(Reason.PREFIX_CONTESTED, "a copy runs")
+    found = decide(copied((0, 99)), seen(prefix=PrefixProof(kept, kept, kept)), POLICY, LATER)
     assert found.idle
     assert (found.copy, found.trim, found.expire) == (NothingToCopy(kept), NoTrim(kept), NoExpiry(kept))
 
 
 def test_an_agent_on_trial_copies_and_trims_and_deletes_nothing_remote() -> None:
-    found = decide(ALL, seen(prefix=PrefixProof(None, "it took over")), POLICY, LATER)
+    trial = Why(Reason.PREFIX_ON_TRIAL, "it took over")
+    found = decide(ALL, seen(prefix=PrefixProof(delete=trial)), POLICY, LATER)
     assert found.intents.keys() == {ActKind.TRIM}
-    assert found.expire == NoExpiry(Why(Reason.PREFIX_ON_TRIAL, "it took over"))
+    assert found.expire == NoExpiry(trial)
+
+
+def test_an_agent_that_waits_for_a_proof_copies_and_deletes_nothing_in_either_tier() -> None:
+    waits = Why(Reason.PREFIX_UNPROVEN, "no answer yet")
+    found = decide(copied((0, 99)), seen(prefix=PrefixProof(None, waits, waits)), POLICY, LATER)
+    assert found.intents.keys() == {ActKind.COPY}
+    assert (found.trim, found.expire) == (NoTrim(waits), NoExpiry(waits))
 
 
 def test_a_degraded_partition_is_neither_copied_nor_trimmed() -> None:
