@@ -194,7 +194,7 @@ GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
         (),
     ),
     "tierstate_prefix_unproven": (
-        "1 while the agent has no proof that no other cluster writes below its prefix: it neither copies nor deletes.",
+        "1 while the agent has no proof that no other cluster writes below its prefix: it deletes and trims nothing.",
         (),
     ),
     "tierstate_prefix_on_trial": (

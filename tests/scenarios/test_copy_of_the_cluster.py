@@ -7,6 +7,7 @@ copy keeps one segment only (``retention.bytes``), so that it would delete all o
 from __future__ import annotations
 
 import shutil
+import signal
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -52,8 +53,8 @@ class Side:
     house: House
     topic: str
 
-    def agent(self) -> Running:
-        running = self.house.start("agent", *NOW)
+    def agent(self, *flags: str) -> Running:
+        running = self.house.start("agent", *NOW, *flags)
         running.says("agent ready")
         return running
 
@@ -100,7 +101,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Pair]]
     with KafkaSandbox(folder=folder / "kafka") as kafka:
         try:
             found = {}
-            for name in ("down", "running"):
+            for name in ("down", "running", "diverged"):
                 house = House(kafka, folder / name, name)
                 houses.append(house)
                 house.run("init")
@@ -128,7 +129,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Pair]]
                 house.close()
 
 
-@shows(Reason.PREFIX_ON_TRIAL, Reason.PREFIX_UNPROVEN)
+@shows(Reason.PREFIX_ON_TRIAL, Reason.PREFIX_CONTESTED)
 def test_a_copy_that_starts_while_production_is_down_deletes_nothing_until_production_comes_back(
     pairs: dict[str, Pair],
 ) -> None:
@@ -145,7 +146,7 @@ def test_a_copy_that_starts_while_production_is_down_deletes_nothing_until_produ
     for side in (pair.production, pair.clone):
         wrong = {each["check"] for each in side.house.json("check", code=1) if not each["ok"]}
         assert "prefix" in wrong
-        eventually(partial(side.gives, "not_copied", Reason.PREFIX_UNPROVEN))
+        eventually(partial(side.gives, "not_copied", Reason.PREFIX_CONTESTED))
     pair.nothing_is_deleted(before)
     assert pair.production.house.run("keep-prefix", code=1).stdout.count("another cluster") >= 1
     pair.production.house.run("keep-prefix", "--execute")
@@ -181,3 +182,43 @@ def test_a_copy_that_starts_beside_running_agents_with_wiped_folders_changes_not
     assert before <= pair.objects
     for agent in (production, clone):
         agent.stop()
+
+
+@shows(Reason.PREFIX_UNPROVEN)
+def test_an_agent_that_was_killed_copies_at_once_and_trims_when_its_predecessor_was_silent_for_long_enough(
+    pairs: dict[str, Pair],
+) -> None:
+    side = pairs["diverged"].production
+    killed = side.agent()
+    eventually(lambda: not not_ready(killed))
+    killed.stop(signal.SIGKILL)
+    before = set(side.house.objects())
+    side.house.append(side.topic, RECORDS, first=RECORDS)
+    agent = side.agent("--set", "prefix.heartbeat=5s")
+    eventually(lambda: len(set(side.house.objects()) - before) >= 3)
+    assert side.gives("not_trimmed", Reason.PREFIX_UNPROVEN)
+    eventually(lambda: not side.gives("not_trimmed", Reason.PREFIX_UNPROVEN))
+    assert agent.stop() == 0
+
+
+def test_a_new_history_and_deleted_records_in_a_copy_remove_nothing_of_production(pairs: dict[str, Pair]) -> None:
+    """Production went on after the copy, and is down: in the copy the topic has parted from the archive."""
+    pair = pairs["diverged"]
+    house, topic = pair.clone.house, pair.clone.topic
+    house.append(topic, 2 * RECORDS, first=RECORDS)
+    before = pair.objects
+    house.run("agent", "--once", code=4)
+    house.run("recover", "--begin-history", "--execute", code=1)
+    house.run("agent", "--once")
+    house.run("delete-records", f"{topic}:0", "--before", "500", "--execute", "--no-wait")
+    clone = pair.clone.agent()
+    eventually(partial(pair.clone.gives, "not_expired", Reason.PREFIX_ON_TRIAL))
+    pair.nothing_is_deleted(before)
+    production = pair.production.agent()
+    eventually(lambda: contested(production) and contested(clone))
+    pair.nothing_is_deleted(before)
+    pair.production.house.run("keep-prefix", "--execute")
+    clone.stop()
+    eventually(lambda: not contested(production))
+    assert pair.production.house.holds(topic, 2 * RECORDS)
+    production.stop()
