@@ -350,6 +350,27 @@ def test_the_side_that_a_person_chose_goes_on_and_the_other_stays_stopped(
     assert after.may_delete
 
 
+def test_a_recovery_in_a_copy_takes_the_prefix_from_nobody(bucket: Bucket, topic: MemoryTierTopic) -> None:
+    production, copied = bucket.begin(topic), topic.copied()
+    production.claim.leave()
+    others = [each.key.rsplit("/", 1)[1] for each in bucket.store.list(agents_prefix("cluster"))]
+    keep_prefix(bucket.store, copied, "cluster", Decision(1, "P" * 22, others, False, "me@host", TimestampMs(0)))
+    clone = bucket.agent(copied)
+    bucket.pass_periods(SILENT_PERIODS, clone)
+    assert clone.has_proof
+    assert not clone.may_delete
+    production = bucket.agent(topic)
+    bucket.pass_periods(SILENT_PERIODS, clone, production)
+    assert clone.claim.contested
+    assert production.claim.contested
+    keep_prefix(
+        bucket.store, topic, "cluster", Decision(2, "Q" * 22, [clone.claim._process], True, "me", TimestampMs(0))
+    )
+    bucket.pass_periods(3 * SILENT_PERIODS, clone, production)
+    assert clone.claim.contested
+    assert production.may_delete
+
+
 def test_heartbeats_of_brokers_that_are_gone_are_deleted_after_a_day(bucket: Bucket, topic: MemoryTierTopic) -> None:
     stays, goes = bucket.begin(topic), bucket.agent(topic, 2)
     bucket.pass_periods(2, stays, goes)
