@@ -57,7 +57,7 @@ class Sides:
 
 
 def agent_claimant(settings: Settings, control: BrokerControl, log: LogDirs) -> Claimant:
-    """Of the agent beside one broker. Its place is where clients find the broker, and the folders."""
+    """Return the claimant for the agent of one broker. Its place is where clients find the broker, and the folders."""
     cluster = control.cluster()
     at = ":".join(map(str, cluster.addresses.get(log.node_id, ())))
     place = f"{at} {','.join(map(str, settings.agent.log_dirs))}"

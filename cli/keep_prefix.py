@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 def command(context: Context, execute: bool) -> None:
     """Show which agents write below the bucket prefix, of this cluster and of copies of it, and keep it for this one.
 
-    With --execute the agents of this cluster go on within a minute. Agents of the other cluster neither copy nor
-    delete below this prefix any more, also after a restart: give that cluster another store.url. It can go on reading
-    what was copied with --store. If it is the wrong side, what the other one copied since is never read again.
+    With --execute the agents of this cluster go on within a minute, and an agent that deletes nothing after a start
+    waits no longer. Agents of another cluster neither copy nor delete below this prefix from then on, also after a
+    restart: give that cluster another store.url. It can go on reading what was copied with --store. On the wrong side,
+    --execute stops production; what it copies from then on is never read by this cluster.
     Exit code 1 when another cluster writes here and nothing was decided.
     """
     from ..app.prefix import look_at_sides, take_prefix

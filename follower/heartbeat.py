@@ -2,7 +2,7 @@
 
 A copy of the cluster has the same cluster id, topic ids, folders and keys. What it does not have is what was appended
 to the other cluster's tier-state topic after the copy. So a heartbeat names a record of that topic, the *signature*,
-and whoever reads the heartbeat looks for that record in the topic of its own cluster.
+and a reader of the heartbeat looks for that record in the topics of its own cluster.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def is_signed_here(topic: TierTopic, others: OtherTopics, signed: Signed) -> boo
 
 
 def read_heartbeat(store: ObjectReader, key: str) -> Heartbeat | None:
-    """Return the heartbeat, or None if it was deleted. One that cannot be read is of a process that nobody knows."""
+    """Return the heartbeat, or None if it was deleted. A damaged one counts as another cluster's."""
     try:
         return unseal(store.get(key, MAX_BYTES), KIND, Heartbeat, source=key)[0]
     except ObjectNotFound:

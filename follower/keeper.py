@@ -1,7 +1,7 @@
 """A person's decision which cluster keeps the prefix: an object that both sides read, put once and never replaced.
 
 It names a signature in the topic of the cluster that keeps the prefix, and the processes of others. The others neither
-copy nor delete any more, and no new process of theirs writes a heartbeat.
+copy nor delete from then on, and no new process of theirs writes a heartbeat.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BY_A_PERSON = -1
 @dataclass(frozen=True, slots=True)
 class Keeper:
     """``others``: processes of other clusters, separated by spaces. ``chosen`` is 1 if a person gave the prefix to the
-    cluster of the signature, and 0 if a recovery left behind processes that had ended: that takes it from nobody.
+    cluster of the signature, and 0 if a recovery left behind processes that had ended: that takes it from no cluster.
     """
 
     number: int
@@ -52,7 +52,7 @@ def read_keeper(store: ObjectReader, cluster_id: str, number: int) -> Keeper:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Who decides what, before it is written."""
+    """A decision before it is signed and written."""
 
     number: int
     process: str
@@ -63,7 +63,7 @@ class Decision:
 
 
 def keep_prefix(store: ObjectWriter, topic: TierTopic, cluster_id: str, decision: Decision) -> Keeper:
-    """From now on this cluster keeps the prefix. Raises InvalidRequest if somebody decided first."""
+    """From now on this cluster keeps the prefix. Raises InvalidRequest if another person decided first."""
     record = sign(topic, BY_A_PERSON, decision.process)
     others, chosen = " ".join(sorted(decision.others)), int(decision.chosen)
     keeper = Keeper(
@@ -72,5 +72,7 @@ def keep_prefix(store: ObjectWriter, topic: TierTopic, cluster_id: str, decision
     try:
         store.put_if_absent(kept_key(cluster_id, decision.number), seal(KIND, keeper))
     except ObjectExists as error:
-        raise InvalidRequest("somebody has just decided which cluster keeps the prefix: look again") from error
+        raise InvalidRequest(
+            "another decision has just been made about which cluster keeps the prefix: look again"
+        ) from error
     return keeper

@@ -54,7 +54,7 @@ WAY_OUT = (
 
 @dataclass(frozen=True, slots=True)
 class Claimant:
-    """Who claims. ``broker_id`` -1: a command. ``place``: see `Heartbeat`. ``period_s``: between two heartbeats."""
+    """The process that claims. ``broker_id`` -1: a command. ``place``: see `Heartbeat`. ``period_s``: of heartbeats."""
 
     cluster_id: str
     broker_id: int
@@ -100,7 +100,7 @@ class PrefixClaim:
         self._begin()
 
     def _begin(self) -> None:
-        """As a process that nobody knows."""
+        """Start over as a process that no other process has seen."""
         self._verdict = NOT_LOOKED
         self._process = FactId.of(self._ids.uuid())
         self._written, self._attempts = b"", list[bytes]()
@@ -110,13 +110,12 @@ class PrefixClaim:
         self._first_written_s: float | None = None
         self._first_proof_s: float | None = None
         self._trial_s, self._chosen = self._claimant.trial_s, False
+        self._began_empty = False
         self._others: dict[str, _Seen] = {}
-
-    # What everybody asks.
 
     @property
     def contested(self) -> str | None:
-        """Why a person must decide; None: nobody need."""
+        """Why a person must decide, or None."""
         verdict = self._verdict
         return f"{verdict.why}; {WAY_OUT}" if isinstance(verdict, Contested) else None
 
@@ -126,18 +125,18 @@ class PrefixClaim:
         if self.contested is not None:
             contested = Why(Reason.PREFIX_CONTESTED, self.contested)
             return PrefixProof(contested, contested, contested)
-        if (said := self._unproven()) is not None:
-            unproven = Why(Reason.PREFIX_UNPROVEN, said)
+        if (why := self._unproven()) is not None:
+            unproven = Why(Reason.PREFIX_UNPROVEN, why)
             has_looked = self._verdict is not NOT_LOOKED and not self._over
             return PrefixProof(None if has_looked else unproven, unproven, unproven)
         left = self._trial_left()
         if not left:
             return PROVEN
-        said = (
+        why = (
             "this process does not continue one that wrote here a moment ago: a copy of the cluster would not, either. "
             f"Nothing is deleted for {left:.0f} s more; tierstate keep-prefix --execute ends the wait"
         )
-        return PrefixProof(delete=Why(Reason.PREFIX_ON_TRIAL, said))
+        return PrefixProof(delete=Why(Reason.PREFIX_ON_TRIAL, why))
 
     @property
     def on_trial(self) -> bool:
@@ -168,8 +167,6 @@ class PrefixClaim:
         since = self._first_proof_s
         return self._trial_s if since is None else max(0.0, self._trial_s - (self._clock.monotonic() - since))
 
-    # The thread that beats.
-
     def run(self, stop: threading.Event) -> None:
         """Until ``stop``. Answers are looked for more often."""
         go_round("heartbeat", stop, self.beat, self._pause_s)
@@ -197,7 +194,7 @@ class PrefixClaim:
                 self._trouble = str(error)
 
     def leave(self) -> None:
-        """Say goodbye: the next process need not wait. Nothing may be changed any more."""
+        """Say goodbye: the next process need not wait. This process changes nothing from now on."""
         with self._beating:
             was, self._over = self._over, True
             if was or self._signature is None or isinstance(self._verdict, Contested):
@@ -215,10 +212,11 @@ class PrefixClaim:
 
     def _beat(self) -> None:
         now = self._clock.monotonic()
-        # who was told to leave writes nothing
+        # a process of the other side writes nothing once a person has decided
         if (self._signature is None or self.contested) and not self._look(self._list(), now):
             return
         if self._signature is None:
+            self._began_empty = self._is_empty()  # before anything is copied
             self._sign()
         elif now - self._signed_s >= SIGN_AGAIN_S:
             with suppress(TierstateError):  # tried again by the next beat
@@ -271,14 +269,14 @@ class PrefixClaim:
         self._landed(data)
 
     def _heartbeat(self, *, stopped: bool) -> bytes:
-        who, record = self._claimant, self._signature
+        claimant, record = self._claimant, self._signature
         assert record is not None
         return Heartbeat(
             self._process,
-            who.broker_id,
+            claimant.broker_id,
             FactId.of(self._ids.uuid()),
-            who.host,
-            who.place,
+            claimant.host,
+            claimant.place,
             self._topic.topic_id,
             record.position,
             record.sha256,
@@ -309,8 +307,6 @@ class PrefixClaim:
             self._begin()
             raise Unavailable("another process writes the heartbeat of this one: a copy of this machine runs")
         return standing
-
-    # What stands in the bucket.
 
     def _look(self, listed: dict[str, ObjectInfo], now: float) -> bool:
         """Take in what was listed. Return False if a person gave the prefix to another cluster."""
@@ -361,26 +357,28 @@ class PrefixClaim:
         return Peer(name, seen.ours, seen.answered, stopped, rival, disowned, now - since)
 
     def _is_of_our_broker(self, beat: Heartbeat) -> bool:
-        """Commands are of no broker; an agent with another tier-state topic is no rival."""
-        who = (self._claimant.broker_id, self._topic.topic_id)
-        return self._claimant.broker_id >= 0 and (beat.broker_id, beat.topic_id) == who
+        """Return False for commands, which have no broker, and for agents with another tier-state topic."""
+        own = (self._claimant.broker_id, self._topic.topic_id)
+        return self._claimant.broker_id >= 0 and (beat.broker_id, beat.topic_id) == own
 
     def _begin_trial(self, listed: dict[str, ObjectInfo], now: float) -> None:
-        """With the first proof. The store's own clock tells how long nobody wrote."""
-        who, written_at = self._claimant, listed[self._key].modified_at
+        """Start the trial with the first proof. The store's own clock shows how long no process wrote."""
+        claimant, written_at = self._claimant, listed[self._key].modified_at
         proven = [each for each in self._others.values() if each.beat.trial_s != NO_PROOF_YET]
         before = []
         for each in proven:
             if each.ours and each.elder:
-                is_alive = not is_dead(self._peer(each, now), who.period_s)
-                is_here = who.broker_id < 0 or (each.beat.broker_id, each.beat.place) == (who.broker_id, who.place)
+                is_alive = not is_dead(self._peer(each, now), claimant.period_s)
+                place = (each.beat.broker_id, each.beat.place)
+                is_here = claimant.broker_id < 0 or place == (claimant.broker_id, claimant.place)
                 before.append(Before(is_alive, is_here, written_at - each.mark[0], each.beat.trial_s))
         if self._chosen:
             self._trial_s = 0.0
         elif proven:
-            self._trial_s = trial_of(before, who.trial_s)
+            self._trial_s = trial_of(before, claimant.trial_s)
         else:  # a person's command waits only where agents do
-            self._trial_s = 0.0 if who.broker_id < 0 or self._is_empty() else min(who.trial_s, FIRST_TRIAL_S)
+            first = min(claimant.trial_s, FIRST_TRIAL_S)
+            self._trial_s = 0.0 if claimant.broker_id < 0 or self._began_empty else first
         self._first_proof_s = now
 
     def _is_empty(self) -> bool:
@@ -392,8 +390,7 @@ class PrefixClaim:
         """Delete heartbeats of processes that ended: of the predecessor at once, of the others after a day."""
         for key, each in list(self._others.items()):
             peer = self._peer(each, now)
-            if not is_dead(peer, self._claimant.period_s):
-                continue
-            if (peer.ours and self._is_of_our_broker(each.beat)) or peer.silent_s >= FORGET_S:
+            is_old = (peer.ours and self._is_of_our_broker(each.beat)) or peer.silent_s >= FORGET_S
+            if is_old and is_dead(peer, self._claimant.period_s):
                 self._store.delete(key)
                 del self._others[key]

@@ -2,7 +2,7 @@
 
 The proof needs no clock of others. A process that starts writes its heartbeat, and every process that lives answers:
 it signs once more, in the tier-state topic of its own cluster. An answer that is in no topic of ours comes from another
-cluster. A process that neither answers nor writes for `SILENT_PERIODS` has ended, or has lost its own proof meanwhile,
+cluster. A process that neither answers nor writes for `SILENT_PERIODS` has ended, or has lost its own proof by then,
 because a proof holds for `PROOF_PERIODS` only.
 """
 
@@ -102,8 +102,8 @@ class Before:
 def trial_of(before: Collection[Before], trial_s: float) -> float:
     """Return for how many seconds a process that has just got its first proof deletes nothing.
 
-    A copy that is started while the cluster is down has the same topic, and nobody answers it. It cannot be told from
-    the cluster itself, but it runs at another place, or begins after a silence.
+    A copy that is started while the cluster is down has the same topic, and no process answers it. It cannot be told
+    from the cluster itself, but it runs at another place, or begins after a silence.
     """
     alive = [each.trial_s for each in before if each.alive]
     if alive:
