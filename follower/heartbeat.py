@@ -53,9 +53,9 @@ class Heartbeat:
         return seal(KIND, self)
 
 
-def sign(topic: TierTopic, broker_id: int, process: str) -> Anchor:
+def sign(topic: TierTopic, process: str) -> Anchor:
     """Append a signature and return the record. Raises UnknownOutcome, BrokerUnavailable."""
-    position = topic.append(SIGNATURES, signature_key(broker_id, process), None)
+    position = topic.append(SIGNATURES, signature_key(process), None)
     record = topic.anchor_at(SIGNATURES, position)
     if record is None:
         raise UnknownOutcome("the signature is not in the tier-state topic", position=position)

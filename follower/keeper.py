@@ -64,7 +64,7 @@ class Decision:
 
 def keep_prefix(store: ObjectWriter, topic: TierTopic, cluster_id: str, decision: Decision) -> Keeper:
     """From now on this cluster keeps the prefix. Raises InvalidRequest if another person decided first."""
-    record = sign(topic, BY_A_PERSON, decision.process)
+    record = sign(topic, decision.process)
     others, chosen = " ".join(sorted(decision.others)), int(decision.chosen)
     keeper = Keeper(
         decision.number, topic.topic_id, record.position, record.sha256, others, chosen, decision.by, decision.at

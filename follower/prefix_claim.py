@@ -248,7 +248,7 @@ class PrefixClaim:
 
     def _sign(self) -> None:
         answers = frozenset(each.beat.process for each in self._others.values())
-        self._signature = sign(self._topic, self._claimant.broker_id, self._process)
+        self._signature = sign(self._topic, self._process)
         self._answers = answers
         self._signed_s = self._clock.monotonic()
 

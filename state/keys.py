@@ -134,12 +134,13 @@ SIGNATURES = 0
 """The tier-state partition that holds all signatures."""
 
 
-def signature_key(broker_id: int, process: str) -> str:
-    """The key under which a process signs: it appends a tombstone, and its heartbeat names the position of that.
+def signature_key(process: str) -> str:
+    """Return the key under which a process signs: it appends a tombstone, and its heartbeat names the position of that.
 
-    Nothing ever stands under this key, so a view, of any version, is the same with and without it.
+    It is the key of a lease that never was, on a topic that never was. So every version can parse it, in the archive
+    too, and a view is the same with and without it.
     """
-    return f"signed/{broker_id}/{process}"
+    return f"{'A' * 22}/0/{KeyKind.LEASE}/{process}"
 
 
 def partition_prefix(partition: TopicIdPartition) -> str:
