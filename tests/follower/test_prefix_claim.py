@@ -302,6 +302,23 @@ def test_a_trial_goes_on_after_a_restart(bucket: Bucket, topic: MemoryTierTopic)
     assert second.may_delete
 
 
+def test_a_trial_goes_on_after_a_crash_right_after_it_began(bucket: Bucket, topic: MemoryTierTopic) -> None:
+    bucket.begin(topic).claim.leave()
+    bucket.clock.advance(SILENCE_MS / 1000 + PERIOD)
+    bucket.agent(topic).claim.beat()
+    after = bucket.agent(topic)
+    bucket.pass_periods(int(FIRST_TRIAL_S / PERIOD) + SILENT_PERIODS, after)
+    assert after.has_proof
+    assert not after.may_delete
+
+
+def test_a_process_that_said_goodbye_changes_nothing(bucket: Bucket, topic: MemoryTierTopic) -> None:
+    agent = bucket.begin(topic)
+    agent.claim.leave()
+    with pytest.raises(Unavailable):
+        agent.store.put_if_absent("orders/late.log", b"")
+
+
 def test_a_proof_is_over_when_the_store_does_not_answer(bucket: Bucket, topic: MemoryTierTopic) -> None:
     agent = bucket.begin(topic)
 
