@@ -24,6 +24,7 @@ from .connection import Connection, tier_topic_spec
 from .copied_folders import require_own_folders
 from .later_facts import later_facts
 from .lost_state import facts_are_there
+from .prefix import check_prefix
 from .watching import UNSEEN_NAMED
 
 LONGEST_FILE_NAME = 255
@@ -159,6 +160,13 @@ def checks(connection: Connection) -> Iterator[Check]:
             ]
         return facts_are_there(connection, led)
 
+    def nobody_else_writes() -> str:
+        try:
+            _ = connection.store, connection.topic
+        except TierstateError:
+            return "not asked: broker, object store or topic is not fit"
+        return check_prefix(connection)
+
     def rights_are_enough() -> str:
         try:
             never = {settings.tier_state.topic: True, "__cluster_metadata": True}  # KRaft's own log has a folder too
@@ -207,6 +215,7 @@ def checks(connection: Connection) -> Iterator[Check]:
     yield "clocks", clocks_agree
     yield "release", facts_are_readable
     yield "facts", facts_are_whole
+    yield "prefix", nobody_else_writes
     yield "proxy", proxy_has_a_port_for_each_broker
 
 

@@ -30,6 +30,7 @@ from ..storage.object_store import ObjectStore
 from .connection import Connection
 from .lost_state import look_at_lost
 from .partitions import bounds_if_known
+from .prefix import take_from_the_dead
 
 AGENT_TIMEOUT_S = 2.0
 AGENTS_METRIC = b"remote_copy_lag_segments"
@@ -227,6 +228,7 @@ def write_recovery(connection: Connection, recovery: Recovery, *, resume: bool) 
     follower = connection.view()
     if check_target(connection.topic, follower, recovery.plans, resume=resume):
         return True
+    take_from_the_dead(connection)
     tools = RecoverTools(connection.topic, follower, connection.clock, RandomIds())
     with connection.progress("writing facts", steps) as advance:
         for _ in recover_all(recovery.plans, tools):

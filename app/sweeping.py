@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -24,6 +24,7 @@ from ..state.object_name import not_own
 from ..state.partition_view import PartitionView
 from ..state.routing import LocalBounds
 from ..state.segment import RemoteSegment, SegmentState
+from ..storage.object_store import ObjectStore
 from .archived_deletes import ArchivedDeletes
 from .connection import Connection, view_now
 from .lost_state import lost_facts_tools
@@ -196,12 +197,16 @@ class SweepByHand:
             if execute and row.sweep:
                 check_may_act(row.view)
 
-    def delete(self) -> Iterator[str]:
-        """Each key once it is gone. Every one is judged anew, by facts up to that moment."""
+    def delete(self, store: ObjectStore) -> Iterator[str]:
+        """Each key once it is gone. Every one is judged anew, by facts up to that moment.
+
+        ``store``: one that may be changed (`prefix.py`).
+        """
+        tools = replace(self._tools, store=store)
         for row in self.rows:
             if row.sweep and row.item is not None:
                 trusted = partial(self._trusted, row.view.partition)
-                delete_orphan(self._tools, row.item, row.topic, trusted, condemned_only=row.condemned)
+                delete_orphan(tools, row.item, row.topic, trusted, condemned_only=row.condemned)
                 yield row.key
 
     def _trusted(self, partition: TopicIdPartition) -> PartitionView:

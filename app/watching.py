@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ..broker.tier_topic import TierTopic
     from ..follower.archives import Archives
     from ..follower.follower import Follower
+    from ..follower.prefix_claim import PrefixClaim
     from ..leader.open import LeaderRole
     from ..leader.status import StatusBoard
     from ..runtime.clock import Clock
@@ -59,6 +60,7 @@ def longest_silence(settings: Settings) -> dict[str, float]:
         "acts": max(store, BROKER_S),
         "chores": max(store, BROKER_S),
         "view": max(store, BROKER_S),
+        "heartbeat": max(store, BROKER_S),
         "view watch": BROKER_S,
         "topic watch": BROKER_S,
         "store watch": store,
@@ -80,6 +82,7 @@ class AgentWatches:
         follower: Follower,
         store: ObjectStore,
         archives: Archives,
+        claim: PrefixClaim,
         rights: RightsWatch,
         folders: FolderWatch,
         clock: Clock,
@@ -88,7 +91,7 @@ class AgentWatches:
         self.view = ViewWatch(topic, follower, clock)
         self.store = StoreWatch(store, clock)
         self.rights, self.folders = rights, folders
-        self._follower, self._watchdog, self._archives = follower, watchdog, archives
+        self._follower, self._watchdog, self._archives, self._claim = follower, watchdog, archives, claim
         self.services: list[Service] = []
         """Of the whole process, once it runs."""
 
@@ -114,6 +117,7 @@ class AgentWatches:
         found = why_hanging(self._watchdog) + why_topic_away(self.view) + why_beheaded(self.view)
         found += why_behind(self._follower, self.view, FRESH_S)
         found += [str(self._archives.broken)] if self._archives.broken else []
+        found += [self._claim.contested] if self._claim.contested else []
         found += [f"a right lacks: {each}" for each in self.rights.lacking]
         found += [self.folders.problem] if self.folders.problem else []
         if unseen := leader.unseen():
@@ -134,6 +138,9 @@ class AgentWatches:
         metrics.gauge("tierstate_partitions_not_seen", lambda: [((), len(leader.unseen()))])
         metrics.gauge("tierstate_log_folders_lost", lambda: [((), len(leader.log.broker_folders.lost))])
         metrics.gauge("tierstate_history_broken", lambda: [((), self._archives.broken is not None)])
+        metrics.gauge("tierstate_prefix_contested", lambda: [((), self._claim.contested is not None)])
+        metrics.gauge("tierstate_prefix_unproven", lambda: [((), self._claim.proof.trim is not None)])
+        metrics.gauge("tierstate_prefix_on_trial", lambda: [((), self._claim.on_trial)])
         metrics.gauge("tierstate_object_store_away", lambda: [((), self.store.trouble is not None)])
         for chore in chores:
             metrics.begin("tierstate_chore_failures_total", chore)

@@ -37,6 +37,7 @@ def command(
     Agents do all this too, but for orphans: after sweep.grace. Exit code 1 when something stays that no agent needs.
     """
     from ..app.partitions import find_topic_id, to_follow
+    from ..app.prefix import changing
     from ..app.sweeping import SweepByHand
 
     with context.connected("kafka.bootstrap.servers", "store.url") as connection:
@@ -53,8 +54,9 @@ def command(
         swept: set[str] = set()
         try:
             if execute:
-                with context.output.progress("sweeping", sum(row.sweep for row in sweep.rows)) as advance:
-                    for key in sweep.delete():
+                count = sum(row.sweep for row in sweep.rows)
+                with changing(connection) as store, context.output.progress("sweeping", count) as advance:
+                    for key in sweep.delete(store):
                         swept.add(key)
                         advance(1)
         finally:

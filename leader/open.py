@@ -10,6 +10,7 @@ from ..broker.tier_topic import TierTopic
 from ..broker.topics import TopicDescription
 from ..log.local_log import LogDirs
 from ..rules.decide import Policy, excluded, internal
+from ..rules.observed import PrefixProof
 from ..rules.sweep import ArchivedDeletes, no_archived_deletes
 from ..runtime.clock import Clock
 from ..runtime.id_source import IdSource
@@ -28,7 +29,7 @@ from .copier import CopyTools
 from .discovery import Choice, Discovery
 from .group_holds import GroupPolicy
 from .lost_facts import LeftBehind, LostFactsTools, LostFactsWatch, nothing_left
-from .observe import ArchiveProblem, Observer, no_archive_problem
+from .observe import ArchiveProblem, Observer, always_proven, no_archive_problem
 from .orphan_sweeps import OrphanSweeps
 from .other_replicas import OtherReplicas, ask_by_http
 from .partition_worker import ArchivedTo, PartitionWorker, WorkerTools, no_archive
@@ -79,6 +80,7 @@ class Beside:
     archived_to: ArchivedTo = no_archive
     archived_deletes: ArchivedDeletes = no_archived_deletes
     archive_problem: ArchiveProblem = no_archive_problem
+    prefix: Callable[[], PrefixProof] = always_proven
     quota: ByteQuota | None = None
     attention: Attention | None = None
     left_behind: LeftBehind = nothing_left
@@ -129,6 +131,7 @@ def open_leader(
         topic.problems,
         attention.wait_for_it,
         beside.archive_problem,
+        beside.prefix,
     )
     policy = Policy(
         copy_lag_ms=round(settings.copy_.lag * 1000),

@@ -51,13 +51,15 @@ def read_history(entries: Iterable[Entry]) -> dict[TopicIdPartition, ArchivedPar
     states: dict[TopicIdPartition, PartitionState] = {}
     erased: set[RemoteSegmentId] = set()
     for key, entry in about_partitions(entries):
+        if entry.value is None and key.kind in BY_NO_TERM:  # may be of no partition: clocks and signatures
+            if key.partition in states:
+                states[key.partition].erase(entry.key)
+            continue
         state = states.setdefault(key.partition, PartitionState(key.partition))
         if entry.value is not None:
             fact = decode_fact(entry.key, entry.value)
             if not isinstance(fact, LocalTrimIntended):  # many, and of no consequence here
                 state.insert(LiveFact(entry.key, entry.position, fact))
-        elif key.kind in BY_NO_TERM:
-            state.erase(entry.key)
         elif key.kind in (KeyKind.COPY_STARTED, KeyKind.COPY_FINISHED) and key.segment_id is not None:
             erased.add(key.segment_id)
     return {partition: said_by(state.view(), erased) for partition, state in states.items()}

@@ -183,7 +183,7 @@ def decide(
     retention deletes nothing there while the topic is refused, because Kafka's own then means something else.
     """
     memory = memory or Memory()
-    stopped = barred or standing_order(view) or (why_degraded(view) if view.degraded else None)
+    stopped = barred or standing_order(view) or (why_degraded(view) if view.degraded else None) or seen.prefix.copy
     unsafe = None
     if seen.drift is not None:
         unsafe = Why(Reason.TIER_STATE_UNSAFE, f"the tier-state topic is not safe any more: {seen.drift}")
@@ -192,9 +192,9 @@ def decide(
     if memory.clocks is not None:
         now = memory.clocks.for_deletion if doubt is None else NO_DELETION
     unsafe = unsafe or memory.lost
-    kept_local = stopped or unsafe or doubt or why_missing(still_missing(view, memory.missing))
+    kept_local = stopped or unsafe or seen.prefix.trim or doubt or why_missing(still_missing(view, memory.missing))
     trim = _trim(view, seen, policy, now, memory, kept_local)
-    kept = unsafe or paused(view)
+    kept = unsafe or paused(view) or seen.prefix.delete
     if kept is not None:
         return Decision(copy, trim, NoExpiry(kept), NoSweep(kept.said), NothingToErase(kept.said))
     return Decision(

@@ -59,6 +59,9 @@ class Reason(StrEnum):
     NO_LOG_START = "no-log-start"
     CLOCKS_DISAGREE = "clocks-disagree"
     TIER_STATE_UNSAFE = "tier-state-unsafe"
+    PREFIX_CONTESTED = "prefix-contested"
+    PREFIX_UNPROVEN = "prefix-unproven"
+    PREFIX_ON_TRIAL = "prefix-on-trial"
     TIER_STATE_LOST = "tier-state-lost"
 
     CORRUPT_DATA = "corrupt-data"
@@ -279,6 +282,24 @@ MEANINGS: Mapping[Reason, Meaning] = {
         "trim, expire",
         "The tier-state topic's configuration is not what it must be.",
         "`tierstate check` says how to set it.",
+    ),
+    Reason.PREFIX_CONTESTED: Meaning(
+        "copy, trim, expire",
+        "A copy of the cluster writes below the same bucket prefix, or a person gave the prefix to the other cluster. "
+        "Nothing is written or deleted.",
+        "`tierstate keep-prefix`: [a copy of the cluster](operations.md#a-copy-of-the-cluster).",
+    ),
+    Reason.PREFIX_UNPROVEN: Meaning(
+        "trim, expire",
+        "The agent has no proof yet that no other cluster writes below its bucket prefix: it started after a crash, or "
+        "the object store takes no heartbeat. It copies, and deletes nothing in either tier.",
+        "Wait for 80 seconds after a start. Then `tierstate keep-prefix` shows which process does not answer.",
+    ),
+    Reason.PREFIX_ON_TRIAL: Meaning(
+        "expire",
+        "The agent took over after a silence or at another place, as a copy of the cluster would. It copies, and "
+        "deletes nothing for `prefix.trial`.",
+        "Wait, or `tierstate keep-prefix --execute`.",
     ),
     Reason.TIER_STATE_LOST: Meaning(
         "copy, trim, expire",

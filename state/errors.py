@@ -27,6 +27,7 @@
     ├── PlannedRangeLost        a pinned plan can no longer be read as planned
     ├── BatchTooLarge           take it as it is stored: unpacked, a batch is more than its reader takes
     ├── CorruptData             page a human: bytes are not what they must be
+    │   ├── PrefixContested     page a human: another cluster writes below the same bucket prefix
     │   └── HistoryBroken       page a human: the tier-state topic is not of the history that is kept of it
     ├── LogGap                  page a human: offsets that must exist belong to nobody
     ├── IllegalTransition       page a human: two facts contradict each other
@@ -200,6 +201,10 @@ class CorruptData(TierstateError):
 
 class BatchTooLarge(TierstateError):
     """A batch unpacks to more than its reader takes; names its first offset and how much is taken."""
+
+
+class PrefixContested(CorruptData):
+    """Page a human: another cluster, a copy of this one above all, writes below the same bucket prefix."""
 
 
 class HistoryBroken(CorruptData):

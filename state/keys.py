@@ -136,6 +136,19 @@ def key_of(fact: Fact) -> str:
             assert_never(fact)
 
 
+SIGNATURES = 0
+"""The tier-state partition that holds all signatures."""
+
+
+def signature_key(process: str) -> str:
+    """Return the key under which a process signs: it appends a tombstone, and its heartbeat names the position of that.
+
+    It is the key of a lease that never was, on a topic that never was. So every version can parse it, in the archive
+    too, and a view is the same with and without it.
+    """
+    return f"{'A' * 22}/0/{KeyKind.LEASE}/{process}"
+
+
 def partition_prefix(partition: TopicIdPartition) -> str:
     """``T/P/``: how every key of a partition begins."""
     return f"{partition.topic_id}/{partition.partition}/"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.histories.cloned import broken_by_clones
 from tests.histories.every_cut import a_tail_is_cut
 from tests.histories.forger import EVENTS
 from tests.histories.replica import Written
@@ -377,6 +378,10 @@ DIRECTED = {
     "age of the position": a_view_sleeps_for_months,
     "topic id": a_topic_is_created_again,
     "anchor": broken_by_restores,
+    "a proof before each change": broken_by_clones,
+    "strange signatures": broken_by_clones,
+    "answers": broken_by_clones,
+    "trial": broken_by_clones,
     "leases that go on": a_reader_reads_on,
     "lost facts": a_tail_is_cut,
     "fencing": a_copy_is_finished_too_late,

@@ -60,6 +60,10 @@ def _yes(*arguments: object) -> bool:
     return True
 
 
+def _no_wait(*arguments: object, **named: object) -> float:
+    return 0.0
+
+
 def _fences_by_epoch_alone(leaders: Any, position: int, term: Any) -> bool:
     return any(each.epoch > term.epoch for at, each in leaders.terms.items() if at < position)
 
@@ -414,6 +418,30 @@ GUARDS: dict[str, Guard] = {
         property(lambda clocks: clocks.machine.now),
         71,
         (("rules.clocks:differ", _nothing),),
+    ),
+    "a proof before each change": Guard(
+        "the bucket is changed only with a proof that no other cluster writes there, which is asked for right before*",
+        "follower.prefix_claim:PrefixClaim.require",
+        _nothing,
+        None,
+    ),
+    "strange signatures": Guard(
+        "a heartbeat whose record is not in this topic was written by another cluster*",
+        "follower.prefix_claim:is_signed_here",
+        _yes,
+        None,
+    ),
+    "answers": Guard(
+        "a process that starts waits until each living one has signed again, in its own cluster's topic*",
+        "rules.prefix:_is_in_doubt",
+        _no,
+        None,
+    ),
+    "trial": Guard(
+        "a process that takes over after a silence, or at another place, deletes nothing*",
+        "follower.prefix_claim:trial_of",
+        _no_wait,
+        None,
     ),
     "leases": Guard("objects only when no live lease covers them", "rules.expire:lease_on", _nothing, None),
     "leases that go on": Guard(
