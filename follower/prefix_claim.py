@@ -124,7 +124,8 @@ class PrefixClaim:
         """What may be done now. New segments have drawn names, so copying waits for no answer."""
         if self.contested is not None:
             contested = Why(Reason.PREFIX_CONTESTED, self.contested)
-            return PrefixProof(contested, contested, contested)
+            alive = isinstance(self._verdict, Contested) and self._verdict.alive
+            return PrefixProof(contested if alive else None, contested, contested)
         if (why := self._unproven()) is not None:
             unproven = Why(Reason.PREFIX_UNPROVEN, why)
             has_looked = self._verdict is not NOT_LOOKED and not self._over

@@ -54,9 +54,10 @@ class NotYet:
 
 @dataclass(frozen=True, slots=True)
 class Contested:
-    """Another cluster writes here, or did, until a person decides."""
+    """Another cluster writes here, or did, until a person decides. ``alive``: it may write now."""
 
     why: str
+    alive: bool = True
 
 
 Verdict = Alone | NotYet | Contested
@@ -73,7 +74,8 @@ def judge(peers: Collection[Peer], period_s: float) -> Verdict:
         return Contested(
             "another cluster writes below this prefix: "
             + ", ".join(sorted(peer.name for peer in strange))
-            + ": its heartbeat is not signed in this cluster's tier-state topic"
+            + ": its heartbeat is not signed in this cluster's tier-state topic",
+            alive=any(not is_dead(peer, period_s) for peer in strange),
         )
     waited_for = [peer for peer in peers if not is_dead(peer, period_s) and _is_in_doubt(peer)]
     if waited_for:

@@ -286,7 +286,7 @@ MEANINGS: Mapping[Reason, Meaning] = {
     Reason.PREFIX_CONTESTED: Meaning(
         "copy, trim, expire",
         "A copy of the cluster writes below the same bucket prefix, or a person gave the prefix to the other cluster. "
-        "Nothing is written or deleted.",
+        "Nothing is deleted, and nothing is copied while a process of it may live.",
         "`tierstate keep-prefix`: [a copy of the cluster](operations.md#a-copy-of-the-cluster).",
     ),
     Reason.PREFIX_UNPROVEN: Meaning(

@@ -135,6 +135,19 @@ def test_a_copy_finds_out_that_production_ran_on_after_it_was_taken(
     assert clone.claim.contested
 
 
+def test_a_restored_backup_copies_on_although_it_does_not_know_the_agents_of_its_lost_future(
+    bucket: Bucket, topic: MemoryTierTopic
+) -> None:
+    production, restored = bucket.begin(topic), topic.copied()
+    production.claim.leave()
+    after = bucket.agent(restored)
+    bucket.pass_periods(1, after)
+    assert after.claim.contested
+    after.store.put_if_absent("orders/next.log", b"")
+    with pytest.raises(Unavailable):
+        after.store.delete(DATA)
+
+
 def test_a_copy_that_is_taken_while_all_is_down_deletes_nothing_and_production_finds_it_out(
     bucket: Bucket, topic: MemoryTierTopic
 ) -> None:
