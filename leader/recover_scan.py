@@ -54,12 +54,12 @@ class Uncommitted:
 Found = FoundSegment | DamagedManifest | ForeignManifest | Uncommitted
 
 
-def scan_bucket(store: ObjectReader) -> Iterator[Found]:
-    """Everything in the store that has the name of a segment's object. Raises Unavailable kinds, AccessDenied.
+def scan_bucket(store: ObjectReader, prefix: str = "") -> Iterator[Found]:
+    """Everything below a prefix that has the name of a segment's object. Raises Unavailable kinds, AccessDenied.
 
     Memory: `WINDOW` manifests, of which `AT_ONCE` are read at a time.
     """
-    named = (found for found in store.list() if base_of(found.key) != found.key)
+    named = (found for found in store.list(prefix) if base_of(found.key) != found.key)
     segments = (
         (base, {found.key: found for found in objects})
         for base, objects in groupby(named, key=lambda found: base_of(found.key))
