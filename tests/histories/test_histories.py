@@ -42,6 +42,8 @@ RARE = (
     "topic lost",
     IGNORED,
     BINDING,
+    "GapAccepted",
+    "gap passed over",
 )
 LATE = ("late large put", "late large put after a deletion", "late large put over itself", "late small put")
 READS = ("remote read", "remote read that the broker confirmed", "LineageUnconfirmed")
