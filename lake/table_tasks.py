@@ -9,6 +9,7 @@ removes them a day later.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +37,7 @@ from .table_commit import Splits, Write
 from .table_facts import TableFacts
 from .table_files import Attempt, nothing_left, write_rows
 from .table_log import TopicLog
+from .table_place import PLACE
 
 FORGOTTEN: dict[str, Any] = {
     "current_snapshot_id": None,
@@ -64,8 +66,14 @@ class ShippedTable:
 
 def shipped(table: LakeTable) -> ShippedTable:
     iceberg = table.iceberg
-    metadata = iceberg.metadata.model_copy(update=FORGOTTEN)
-    return ShippedTable(iceberg.name(), metadata, iceberg.io, table.facts, table.registry)
+    metadata = iceberg.metadata.model_copy(update={**FORGOTTEN, "properties": _shipped(iceberg.metadata.properties)})
+    io = type(iceberg.io)(_shipped(iceberg.io.properties))  # it has the table's properties too
+    return ShippedTable(iceberg.name(), metadata, io, table.facts, table.registry)
+
+
+def _shipped(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties without the table's place, which grows and which no task reads."""
+    return {name: value for name, value in properties.items() if name != PLACE}
 
 
 @dataclass(frozen=True, slots=True)
