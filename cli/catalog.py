@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
     from ..lake.table_catalog import LakeCatalog
 
+NEEDED = ("kafka.bootstrap.servers", "store.url")
+"""Settings of a command that compares a table with its topic."""
+
 
 @contextmanager
 def catalog_of(context: Context) -> Iterator[LakeCatalog]:

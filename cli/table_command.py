@@ -10,7 +10,7 @@ import click
 
 from ..state.errors import Difference, InvalidRequest, TierstateError
 from ..state.routing import Isolation
-from .catalog import catalog_of
+from .catalog import NEEDED, catalog_of
 from .context import Context
 from .flags import DurationType, acts, from_bucket, pass_context
 from .reading import isolation_option
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from ..lake.table import LakeTable
     from ..values.form import Form
 
-NEEDED = ("kafka.bootstrap.servers", "store.url")
 ORPHAN_AGE_MS = 86_400_000
 """No attempt takes so long: what is older and named by no snapshot is nobody's."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..state.errors import TierstateError, Unavailable
-from .catalog import catalog_of
+from .catalog import NEEDED, catalog_of
 from .context import Context
 from .flags import pass_context
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from ..lake.table import LakeTable
     from ..lake.table_follow import Look
 
-NEEDED = ("kafka.bootstrap.servers", "store.url")
 OF_TABLE = ("table", "topic", "topic_id", "isolation", "keep", "keys", "values", "version", "ends")
 """``keys``, ``values``: their format, or empty for bytes. ``version``: of the columns."""
 OF_LOG = ("lag", "state", "reason")

@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING
 import click
 
 from ..state.errors import Difference
-from .catalog import catalog_of
+from .catalog import NEEDED, catalog_of
 from .context import Context
 from .flags import acts, pass_context
 
 if TYPE_CHECKING:
     from ..lake.table import LakeTable
     from ..lake.table_catalog import LakeCatalog
-
-NEEDED = ("kafka.bootstrap.servers", "store.url")
 
 
 @click.command("repair", epilog="Example: tierstate table repair kafka.orders --execute")
