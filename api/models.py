@@ -87,6 +87,9 @@ class Partition(BaseModel):
     holds: list[str] = Field(description="Why nothing is trimmed, expired or swept.")
     contradictions: list[str]
     lineage_unknown: bool
+    facts_lost: str | None = Field(
+        description="Which facts the agent knows to be lost, and the command that adds them."
+    )
     cut_elsewhere: str | None = Field(
         description="What somebody deleted at the broker alone, and what extends it here."
     )

@@ -84,8 +84,10 @@ OF_ERROR: dict[type[BaseException], ProblemKind] = {
     errors.LogGap: ProblemKind(500, 50056),
     errors.IllegalTransition: ProblemKind(500, 50057),
     errors.TierStateLost: ProblemKind(503, 50360),  # nothing to wait for: a person must recover it
+    errors.UpgradeNeeded: ProblemKind(503, 50362),  # nothing to wait for: a person must upgrade this process
     errors.Difference: ProblemKind(500, 50058),
     errors.HistoryBroken: ProblemKind(500, 50059),
+    errors.PrefixContested: ProblemKind(500, 50061),
     errors.LineageTooLong: ProblemKind(500, 50060),  # an agent's, not the caller's
 }
 UNKNOWN_PARTITION = 40402

@@ -10,7 +10,7 @@ import orjson
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import BaseModel, Field
 
-from ..app.overview import addresses_of, overview, worst_first
+from ..app.overview import addresses_of, facts_lost, overview, worst_first
 from ..app.partition_facts import ask_agent, kept_in_words, lost_branch, orders_in_words
 from ..app.segment_listing import segments_as_json
 from ..fetch.piece import LogicalBounds, LogicalTopic
@@ -38,7 +38,7 @@ async def list_topics(request: Request, service: Asked) -> Response:
 @router.get("/{topic}", response_model=models.Topic, summary="One topic, with every partition")
 async def describe_topic(request: Request, service: Asked, topic: TopicName) -> Response:
     await service.permit(caller_of(request), topic, Need.DESCRIBE)
-    return await answer(service, lambda: _topic(service.reader, topic))
+    return await answer(service, lambda: _topic(service, topic))
 
 
 @router.get("/{topic}/partitions", response_model=models.PartitionList, summary="The partitions of a topic, both tiers")
@@ -51,7 +51,7 @@ async def list_partitions(
     await service.permit(caller_of(request), topic, Need.DESCRIBE)
 
     def look() -> models.PartitionList:
-        return models.PartitionList(partitions=_topic(service.reader, topic, partition or None).partitions)
+        return models.PartitionList(partitions=_topic(service, topic, partition or None).partitions)
 
     return await answer(service, look)
 
@@ -64,7 +64,8 @@ async def describe_partition(
 
     def look() -> models.Partition:
         found = known(service.reader, topic, partition)
-        return _partition(found, service.reader.view(topic, partition), service.reader.bounds(topic, partition))
+        view = service.reader.view(topic, partition)
+        return _partition(found, view, service.reader.bounds(topic, partition), _lost(service, topic, view))
 
     return await answer(service, look)
 
@@ -161,21 +162,31 @@ def _topics(service: FetchService, names: Sequence[str]) -> models.TopicList:
     return models.TopicList(topics=[models.TopicSummary.model_validate(asdict(each)) for each in found])
 
 
-def _topic(reader: GatewayReader, name: str, only: Collection[int] | None = None) -> models.Topic:
-    described = reader.topic(name)
+def _topic(service: FetchService, name: str, only: Collection[int] | None = None) -> models.Topic:
+    reader, described = service.reader, service.reader.topic(name)
     found = []
     for number in range(described.partitions) if only is None else sorted(set(only)):
         known(reader, name, number)
         view = reader.view(name, number)
+        lost = _lost(service, name, view)
         try:
-            found.append(_partition(described, view, reader.bounds(name, number)))
+            found.append(_partition(described, view, reader.bounds(name, number), lost))
         except Unavailable as error:  # one partition without a leader must not hide the others
-            found.append(_partition(described, view, None, error.message))
+            found.append(_partition(described, view, None, lost, error.message))
     return models.Topic(topic=name, topic_id=described.topic_id, partitions=found)
 
 
+def _lost(service: FetchService, topic: str, view: PartitionView) -> str | None:
+    service.boards.renew(addresses_of([view]))
+    return facts_lost(topic, view, service.boards.known())
+
+
 def _partition(
-    topic: LogicalTopic, view: PartitionView, bounds: LogicalBounds | None, unavailable: str | None = None
+    topic: LogicalTopic,
+    view: PartitionView,
+    bounds: LogicalBounds | None,
+    lost: str | None,
+    unavailable: str | None = None,
 ) -> models.Partition:
     highest = view.coverage.owned[-1].offsets.end if view.coverage.owned else None
     start = bounds.start(topic.name, view.partition.partition) if bounds else view.log_start
@@ -186,7 +197,7 @@ def _partition(
         if highest is not None and highest >= bounds.local_start:
             overlap = models.Offsets(start=max(bounds.local_start, start), end=highest)
         if start < bounds.local_start:
-            gaps = view.coverage.gaps(OffsetRange(start, Offset(bounds.local_start - 1)))
+            gaps = view.gaps(OffsetRange(start, Offset(bounds.local_start - 1)))
     return models.Partition(
         topic=topic.name,
         topic_id=topic.topic_id,
@@ -210,7 +221,8 @@ def _partition(
         holds=[hold.reason for hold in view.holds],
         contradictions=list(view.contradictions),
         lineage_unknown=view.lineage_unknown,
-        cut_elsewhere=cut_elsewhere(view, topic.name, bounds.local_start if bounds else None),
+        facts_lost=lost,
+        cut_elsewhere=None if lost else cut_elsewhere(view, topic.name, bounds.local_start if bounds else None),
         lost_branch=lost_branch(view),
         kept=list(kept_in_words(view)),
         leases=[

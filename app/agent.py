@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 
 from structlog.typing import FilteringBoundLogger
@@ -12,6 +12,8 @@ from structlog.typing import FilteringBoundLogger
 from ..broker.acls import lacking
 from ..broker.rights_watch import RightsWatch
 from ..follower.following import Following
+from ..follower.histories import left_behind
+from ..follower.object_names import ROOT
 from ..follower.open import open_view
 from ..leader.attention import Attention
 from ..leader.custody import led_by
@@ -30,13 +32,15 @@ from ..runtime.quota import ByteQuota, repeats_taken_from
 from ..runtime.service import Service
 from ..runtime.settings import Settings
 from ..runtime.watchdog import Supervisor, Watchdog, loop
-from ..state.errors import AccessDenied, StorageUnavailable
+from ..state.errors import AccessDenied, PrefixContested, StorageUnavailable
 from ..state.keys import tier_partition_of
+from ..storage.claimed_store import claimed
 from ..storage.living_store import living
 from ..storage.probe import warn_if_overwriting
 from .archived_deletes import ArchivedDeletes
 from .connection import Connection
 from .copied_folders import FolderWatch, require_own_folders
+from .prefix import agent_claimant, claim_of
 from .upkeep import Upkeep, seed_of
 from .watching import AgentWatches, longest_silence
 
@@ -59,9 +63,13 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
         quota = ByteQuota(clock, settings.copy_.quota)
         heard = fan_out(listener, repeats_taken_from(quota))
         connection = opened.enter_context(Connection(settings, clock, listener=heard))
-        broker, topic, store = connection.broker, connection.topic, living(connection.store)
+        broker, topic = connection.broker, connection.topic
         require_own_folders(log, broker.control)
-        upkeep = Upkeep(connection, store, listener)
+        claimant = agent_claimant(settings, broker.control, log)
+        claim = claim_of(connection, living(connection.store), claimant)
+        opened.callback(claim.leave)  # once no thread changes the bucket any more
+        store = claimed(living(connection.store), claim.require, ROOT)
+        upkeep = Upkeep(connection, store, listener, claim)
         archives = upkeep.archives
         wanted = FactsKept(log, led_by(broker.control, name, log.node_id, topic.mapped_partitions))
         wanted.refresh()
@@ -81,7 +89,7 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
 
         rights = RightsWatch(lambda: lacking(broker.admin, name, leader.agent.led_topics))
         folders = FolderWatch(log, broker.control)
-        watches = AgentWatches(topic, follower, store, archives, rights, folders, clock, watchdog)
+        watches = AgentWatches(topic, follower, store, archives, claim, rights, folders, clock, watchdog)
         listen = settings.management.of_agent
         settings.management.announced(listen)  # refused before the port is taken
         server = ManagementServer(
@@ -100,8 +108,10 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
             archives.archived_to,
             ArchivedDeletes(store, upkeep.identity, clock, listener),
             lambda partition: archives.problem(follower.tier_partition(partition)),
+            lambda: claim.proof,
             quota,
             attention,
+            lambda: left_behind(store, upkeep.identity.topic_id),
         )
         parts = Parts(broker.control, topic, follower, store, clock, RandomIds())
         leader: LeaderRole = open_leader(
@@ -120,13 +130,18 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
                 "agent ready", broker=log.node_id, cluster=connection.cluster_id, management=str(server.address)
             )
             with loop("start"):
-                warn_if_overwriting(store, listener)
+                warn_if_overwriting(connection.store, listener)
             if once:
+                with suppress(PrefixContested):  # looks and reasons come first
+                    claim.wait(stop)
                 leader.agent.run_once(stop, lambda: chores.advance(stop))
+                if archives.broken is None:
+                    claim.check()
             else:
                 leader.agent.run(stop)
 
         starting.close()
         kept = [] if once else [*watches.threads(), Service("chores", chores.run)]
+        kept.append(Service("heartbeat", claim.run))
         watches.services += [server.service(), *kept, Service("agent", work, on_stop=leader.quota.stop)]
         yield watches.services

@@ -16,12 +16,15 @@ from ..log.local_log import LogDirs
 from ..log.partition import folder_name
 from ..runtime.id_source import RandomIds
 from ..runtime.settings import HIGHEST_PORT
-from ..state.errors import AccessDenied, InvalidRequest, InvalidSettings, TierstateError
+from ..state.errors import AccessDenied, InvalidRequest, InvalidSettings, TierstateError, TierStateLost, UpgradeNeeded
 from ..state.ids import FactId, TopicId, TopicIdPartition
 from ..storage.probe import probe_conditional_put
 from ..storage.segment.keyring import KeyRing
 from .connection import Connection, tier_topic_spec
 from .copied_folders import require_own_folders
+from .later_facts import later_facts
+from .lost_state import facts_are_there
+from .prefix import check_prefix
 from .watching import UNSEEN_NAMED
 
 LONGEST_FILE_NAME = 255
@@ -98,6 +101,8 @@ def checks(connection: Connection) -> Iterator[Check]:
     def topic_is_safe() -> str:
         broker.cluster()  # fails at once, where librdkafka would go on trying
         found = look_at_tier_topic(settings.kafka, tier_topic_spec(settings))
+        if found.lost:
+            raise TierStateLost("; ".join(found.problems))
         if found.problems:
             raise InvalidRequest("; ".join(found.problems))
         more = f"; its last {found.unmapped} partitions, added later, stay empty" if found.unmapped else ""
@@ -127,6 +132,40 @@ def checks(connection: Connection) -> Iterator[Check]:
             raise InvalidRequest(f"{clocks.apart}; docs/on-fire.md, The clock is wrong")
         names = ", ".join(each.clock for each in clocks.others)
         return clocks.noted or f"this machine agrees with {names}"
+
+    def facts_are_readable() -> str:
+        try:
+            topic = connection.topic
+        except TierstateError:
+            return "not asked: the topic is not fit"
+        found = later_facts(topic, connection.clock)
+        if found:
+            more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+            raise UpgradeNeeded(f"a later release wrote facts that this one cannot read: {found[0]}{more}")
+        return "this release reads every fact, or may ignore it"
+
+    def facts_are_whole() -> str:
+        try:
+            _ = connection.store, connection.topic, broker.cluster()
+        except TierstateError:
+            return "not asked: broker, object store or topic is not fit"
+        with LogDirs(settings.agent.log_dirs, alone=False) as log:
+            here = log.partitions()
+            tiered = [each for each in broker.topics() if settings.tiering.covers(each.name) and not each.internal]
+            led = [
+                (topic.name, place)
+                for topic in tiered
+                for each in topic.partitions
+                if each.leader == log.node_id and (place := TopicIdPartition(topic.topic_id, each.partition)) in here
+            ]
+        return facts_are_there(connection, led)
+
+    def nobody_else_writes() -> str:
+        try:
+            _ = connection.store, connection.topic
+        except TierstateError:
+            return "not asked: broker, object store or topic is not fit"
+        return check_prefix(connection)
 
     def rights_are_enough() -> str:
         try:
@@ -174,6 +213,9 @@ def checks(connection: Connection) -> Iterator[Check]:
     yield "tier-state topic", topic_is_safe
     yield "history", topic_and_archive_agree
     yield "clocks", clocks_agree
+    yield "release", facts_are_readable
+    yield "facts", facts_are_whole
+    yield "prefix", nobody_else_writes
     yield "proxy", proxy_has_a_port_for_each_broker
 
 

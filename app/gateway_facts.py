@@ -1,7 +1,7 @@
 """A partition as people look at it, by what a gateway tells: the words of `partition_facts.py`.
 
-What a gateway does not tell: why a topic is not tiered, facts that must be missing, and whether the leader has
-confirmed what is remote.
+A gateway does not tell why a topic is not tiered, nor whether the leader has confirmed what is remote. It tells which
+facts are lost as far as the agent knows.
 """
 
 from __future__ import annotations
@@ -65,5 +65,6 @@ def _facts(said: dict[str, Any], agent: dict[str, Any] | str | None, bootstrap: 
         cut_elsewhere=said["cut_elsewhere"],
         end_transaction=end_transaction(agent, said["topic"], said["partition"], bootstrap),
         kept=tuple(said["kept"]),
+        lost=said.get("facts_lost"),  # a gateway of an earlier version does not tell it
         lost_branch=said["lost_branch"],
     )

@@ -13,6 +13,7 @@ from ..rules.lost_history import Aftermath, aftermath_of
 from ..state.errors import HistoryBroken, InvalidRequest
 from ..state.ids import TopicId
 from .connection import Connection
+from .prefix import take_from_the_dead
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,10 @@ def find_break(connection: Connection) -> Break:
 
 
 def begin_after(connection: Connection, found: Break) -> None:
-    """From now on the topic counts, and what only the lost history knew is left behind by name."""
+    """From now on the topic counts, and what only the lost history knew is left behind by name.
+
+    Raises Fenced while a process writes to the bucket that this topic does not know.
+    """
+    take_from_the_dead(connection)
     left = [segment.segment_id for each in found.after for segment in each.left]
     begin_history(connection.store, found.topic_id, found.history + 1, connection.clock.now_ms(), found.why, left)

@@ -1,26 +1,143 @@
-"""Whether facts are missing of a partition that none speaks of: what is said of it."""
+"""Which facts of a partition are lost, as far as the bucket tells: what is said of it, and what a recovery adds."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from ..follower.archive_chain import chain_of
 from ..follower.follower import Follower
+from ..follower.histories import left_behind
+from ..follower.shelf import Shelf
+from ..follower.time_travel import archived_entries
+from ..leader.lost_facts import LostFactsTools, look_for_lost_facts, unknown_segments
+from ..leader.recover_archive import continued, read_history, said_by
+from ..rules.lost_facts import LostFacts, holes, lost_facts
+from ..rules.lost_facts import why_lost as why_segments_lost
 from ..state.errors import TierstateError, TierStateLost
+from ..state.ids import TopicIdPartition
+from ..state.offsets import Offset
 from ..state.partition_view import PartitionView
+from ..state.routing import LocalBounds
 from ..storage.segment.known import check_known
+from .archived_deletes import ArchivedDeletes
 from .connection import Connection, view_now
+from .partitions import both_tiers_now, partitions_of
 
 
-def why_lost(connection: Connection, follower: Follower, topic: str, view: PartitionView) -> str | None:
-    """None where all is well, and where there is no store to ask or it does not answer."""
-    if view.log_starts or not connection.settings.store.url:
+def why_lost(
+    connection: Connection, follower: Follower, topic: str, view: PartitionView, bounds: LocalBounds | None
+) -> str | None:
+    """Why facts of it must be missing, and the way out. ``bounds``: of before ``view``.
+
+    The bucket is asked only where no fact says where the log starts, or offsets are in no tier. None where all is well,
+    and where there is no store to ask or it does not answer.
+    """
+    if not connection.settings.store.url:
         return None
+    start = None if bounds is None else bounds.local_start
     try:
+        if view.log_starts:
+            lost = _lost(connection, follower, topic, view, start) if holes(view, start) else None
+            why = None if lost is None else why_segments_lost(lost, topic)
+            return None if why is None else why.said
         store, names = connection.store, connection.names
         try:
             check_known(view, topic, store, names)
         except TierStateLost:  # a view from before the bucket was asked may only be old
             check_known(view_now(follower, view.partition), topic, store, names)
-    except TierStateLost as lost:
-        return str(lost)
+    except TierStateLost as lost_error:
+        return str(lost_error)
     except TierstateError:
         return None
     return None
+
+
+def lost_facts_tools(connection: Connection) -> LostFactsTools:
+    """What a look for lost facts uses."""
+    store = connection.store
+    archived = ArchivedDeletes(store, connection.identity, connection.clock, connection.listener)
+    left = partial(left_behind, store, connection.topic.topic_id)
+    return LostFactsTools(store, connection.names, connection.cluster_id, archived, left)
+
+
+def _lost(
+    connection: Connection, follower: Follower, topic: str, view: PartitionView, local_start: Offset | None
+) -> LostFacts:
+    fresh = partial(view_now, follower, view.partition)
+    return look_for_lost_facts(lost_facts_tools(connection), topic, view, fresh, local_start)
+
+
+@dataclass(frozen=True, slots=True)
+class LostPartition:
+    """What a recovery adds to one partition. ``view``: its facts as they are; ``archived_to``: None: no archive."""
+
+    topic: str
+    view: PartitionView
+    lost: LostFacts
+    archived_to: int | None
+
+
+def look_at_lost(connection: Connection, topic: str, number: int | None) -> list[LostPartition]:
+    """Each partition of a topic, or one of them, with the facts that are lost. The archive binds where there is one.
+
+    Raises what the broker and the store do, CorruptData for a damaged archive.
+    """
+    partitions = partitions_of(connection.control, topic, number)
+    follower = connection.view(partitions)
+    return [_look_at(connection, follower, topic, each) for each in partitions]
+
+
+def _look_at(connection: Connection, follower: Follower, topic: str, partition: TopicIdPartition) -> LostPartition:
+    bounds, before = both_tiers_now(connection.control, follower, topic, partition)
+    unknown = unknown_segments(lost_facts_tools(connection), topic, before)
+    view = view_now(follower, partition)
+    shelf = Shelf(connection.store, connection.identity, follower.tier_partition(partition))
+    chain = chain_of(connection.store, shelf.place)
+    said, archived_to = {partition: said_by(view)}, None
+    if chain.names:
+        archive, archived_to = read_history(archived_entries(shelf)), int(chain.end)
+        if partition in archive:
+            said = continued({partition: archive[partition]}, said)
+    left = left_behind(connection.store, connection.topic.topic_id)
+    start = None if bounds is None else bounds.local_start
+    return LostPartition(topic, view, lost_facts(view, unknown, said[partition], start, left), archived_to)
+
+
+def facts_are_there(connection: Connection, partitions: Sequence[tuple[str, TopicIdPartition]]) -> str:
+    """One sentence. Raises TierStateLost for the first of these partitions of which facts are lost."""
+    follower = connection.view([partition for _, partition in partitions])
+    for topic, partition in partitions:
+        bounds, view = both_tiers_now(connection.control, follower, topic, partition)
+        lost = why_lost(connection, follower, topic, view, bounds)
+        if lost is not None:
+            raise TierStateLost(f"FACTS LOST  {lost}", topic=topic, partition=partition.partition)
+    return f"none is lost, as far as {len(partitions)} partitions and the bucket tell"
+
+
+def without_facts(connection: Connection, follower: Follower) -> list[TopicIdPartition]:
+    """Partitions of tiered topics of which no fact speaks, though the bucket has segments.
+
+    One LIST for each partition without facts. ``follower``: of all tier-state partitions.
+    """
+    tiering, spoken = connection.settings.tiering, set(follower.partitions())
+    return [
+        partition
+        for topic in connection.control.topics()
+        if not topic.internal and tiering.covers(topic.name)
+        for each in topic.partitions
+        if (partition := TopicIdPartition(topic.topic_id, each.partition)) not in spoken
+        and why_lost(connection, follower, topic.name, PartitionView(partition), None) is not None
+    ]
+
+
+def require_nothing_lost(
+    connection: Connection, follower: Follower, topic: str, view: PartitionView, bounds: LocalBounds
+) -> None:
+    """Raises TierStateLost: what would be ordered away may be what the lost facts speak of."""
+    lost = why_lost(connection, follower, topic, view, bounds)
+    if lost is not None:
+        raise TierStateLost(
+            f"nothing may be ordered away while facts are lost: {lost}", topic=topic, partition=view.partition.partition
+        )

@@ -6,11 +6,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..state.ids import TopicIdPartition
+from ..state.offsets import OffsetRange
 from ..state.partition_view import PartitionView
 from .agent_boards import Board
 from .partition_facts import orders_in_words, troubles_of
 
-SILENT, FAILING, GAP = "agent silent", "agent fails", "gap"
+SILENT, FAILING, GAP, FACTS_LOST = "agent silent", "agent fails", "gap", "facts lost"
 NAMED = 1000
 """Partitions in trouble that are named, of one topic; all are counted."""
 
@@ -44,13 +46,22 @@ def addresses_of(views: Iterable[PartitionView]) -> set[str]:
     return {view.leader.management_address for view in views if view.leader and view.leader.management_address}
 
 
-def overview(topic: str, views: Sequence[PartitionView], boards: Mapping[str, Board | None]) -> TopicOverview:
+def overview(
+    topic: str,
+    views: Sequence[PartitionView],
+    boards: Mapping[str, Board | None],
+    lost: Collection[TopicIdPartition] = (),
+) -> TopicOverview:
     """``views``: one each partition, by number. ``boards``: of those agents that were asked, and before the views were
-    read: facts are written before a broker trims, so nothing that a trim took meanwhile looks like a gap.
+    read: facts are written before a broker trims, so nothing that a trim took meanwhile looks like a gap. ``lost``: of
+    which the bucket has segments, and no fact speaks.
     """
     found = [_status(topic, view, boards) for view in views]
     known = [(view, status) for view, status in zip(views, found, strict=True) if isinstance(status, Mapping)]
-    troubles = [_troubles(view, status) for view, status in zip(views, found, strict=True)]
+    troubles = [
+        _troubles(view, status) + ([FACTS_LOST] if view.partition in lost else [])
+        for view, status in zip(views, found, strict=True)
+    ]
     in_trouble = [view.partition.partition for view, words in zip(views, troubles, strict=True) if words]
     seconds = [status.get("copy_lag_s") for _, status in known]
     return TopicOverview(
@@ -72,6 +83,12 @@ def overview(topic: str, views: Sequence[PartitionView], boards: Mapping[str, Bo
     )
 
 
+def facts_lost(topic: str, view: PartitionView, boards: Mapping[str, Board | None]) -> str | None:
+    """Return which facts its agent knows to be lost, and the command that adds them."""
+    status = _status(topic, view, boards)
+    return status.get("facts_lost") if isinstance(status, Mapping) else None
+
+
 def worst_first(found: Collection[TopicOverview]) -> list[TopicOverview]:
     """Most partitions in trouble, then what waits for somebody, then what waits to be copied."""
     return sorted(
@@ -91,7 +108,9 @@ def _status(topic: str, view: PartitionView, boards: Mapping[str, Board | None])
 
 def _troubles(view: PartitionView, status: Mapping[str, Any] | str | None) -> list[str]:
     found = troubles_of(view)
-    if isinstance(status, Mapping) and _has_gap(view, status):
+    if isinstance(status, Mapping) and status.get("facts_lost"):
+        found.append(FACTS_LOST)
+    elif isinstance(status, Mapping) and _has_gap(view, status):
         found.append(GAP)
     if status == SILENT:
         found.append(SILENT)
@@ -103,7 +122,7 @@ def _troubles(view: PartitionView, status: Mapping[str, Any] | str | None) -> li
 def _has_gap(view: PartitionView, status: Mapping[str, Any]) -> bool:
     """Offsets that must exist, below where the broker's log begins, and that no segment has."""
     start, local = view.log_start, status.get("local_log_start_offset")
-    return start is not None and local is not None and start < local and view.coverage.prefix_end(start) < local - 1
+    return start is not None and local is not None and start < local and bool(view.gaps(OffsetRange(start, local - 1)))
 
 
 def _freed(view: PartitionView, status: Mapping[str, Any]) -> int:

@@ -99,11 +99,13 @@ def look_at(
     """
     partition = view.partition.partition
     agent = _no_agent_yet(view, leader) or ask_agent(view, topic)
+    if lost is None and isinstance(agent, dict):
+        lost = agent.get("facts_lost")
     start = view.log_start if view.log_start is not None else (bounds.local_start if bounds else None)
     local_start = bounds.local_start if bounds else None
     gaps: list[OffsetRange] = []
     if start is not None and local_start is not None and start < local_start:
-        gaps = view.coverage.gaps(OffsetRange(start, Offset(local_start - 1)))
+        gaps = view.gaps(OffsetRange(start, Offset(local_start - 1)))
     return PartitionFacts(
         topic=topic,
         partition=partition,
@@ -125,7 +127,7 @@ def look_at(
         lineage_unknown=view.lineage_unknown,
         unconfirmed=_unconfirmed(view, bounds),
         agent=agent,
-        cut_elsewhere=cut_elsewhere(view, topic, local_start),
+        cut_elsewhere=None if lost else cut_elsewhere(view, topic, local_start),
         untiered=None if untiered is None else untiered.said,
         untiered_reason=None if untiered is None else untiered.kind.value,
         end_transaction=end_transaction(agent, topic, partition, bootstrap),
@@ -141,7 +143,7 @@ def look_at_past(view: PartitionView, topic: str) -> PartitionFacts:
     facts = look_at(replace(view, leader=leader), None, topic)
     owned, gaps = view.coverage.owned, list[OffsetRange]()
     if owned and view.log_start is not None and view.log_start <= owned[-1].offsets.end:
-        gaps = view.coverage.gaps(OffsetRange(view.log_start, owned[-1].offsets.end))
+        gaps = view.gaps(OffsetRange(view.log_start, owned[-1].offsets.end))
     return replace(facts, agent=NOT_ASKED, gaps=tuple(gaps))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import urllib3
 
@@ -13,17 +13,24 @@ from ..follower.histories import has_parted, left_behind, newest_history, places
 from ..follower.rocksdb_view import ViewIdentity
 from ..follower.shelf import Shelf
 from ..follower.time_travel import archived_entries
-from ..leader.recover import RecoverTools, check_target, recover_all
+from ..leader.act import Act
+from ..leader.recover import RecoverTools, add_lost_facts, check_target, recover_all, recover_partition
 from ..leader.recover_archive import continued, read_history
 from ..leader.recover_scan import Bucket, Found, scan_bucket, sort_out
+from ..rules.lost_facts import LostFacts
 from ..rules.recovery import ArchivedPartition, FoundSegment, PartitionPlan, Verdict, plan_partitions
 from ..runtime.id_source import RandomIds
 from ..state.errors import Fenced, HistoryBroken, InvalidRequest
+from ..state.facts import LeaderElected
 from ..state.ids import RemoteSegmentId, TopicId, TopicIdPartition
+from ..state.keys import tier_partition_of
 from ..state.offsets import Offset
+from ..state.partition_view import PartitionView
 from ..storage.object_store import ObjectStore
 from .connection import Connection
+from .lost_state import look_at_lost
 from .partitions import bounds_if_known
+from .prefix import take_from_the_dead
 
 AGENT_TIMEOUT_S = 2.0
 AGENTS_METRIC = b"remote_copy_lag_segments"
@@ -45,6 +52,8 @@ class Recovery:
     archived_to: Mapping[str, int] | None
     addresses: frozenset[str]
     hosts: tuple[str, ...] = ()
+    added: Mapping[TopicIdPartition, LostFacts] = field(default_factory=dict)
+    """Only of `plan_lost_facts`: partitions to which something is to be added."""
 
     @property
     def all_gone(self) -> bool:
@@ -53,7 +62,7 @@ class Recovery:
 
     @property
     def writing(self) -> int:
-        return sum(plan.writes for plan in self.plans)
+        return len(self.added) or sum(plan.writes for plan in self.plans)
 
     @property
     def corrupt(self) -> int:
@@ -150,6 +159,55 @@ def require_whole(store: ObjectStore, topic_id: TopicId) -> None:
         )
 
 
+def plan_lost_facts(connection: Connection, partitions: Iterable[tuple[str, int | None]]) -> Recovery:
+    """What is to be added to partitions whose facts are in part in the topic that is there. Writes nothing.
+
+    Each plan is of the partition as a whole, but restores only segments whose facts are lost. Raises HistoryBroken
+    while the topic has parted from its archive.
+    """
+    require_whole(connection.store, TopicId(connection.topic.topic_id))
+    found = [each for topic, number in partitions for each in look_at_lost(connection, topic, number)]
+    plans = tuple(replace(each.lost.plan, restored=each.lost.segments) for each in found)
+    here = connection.control.cluster()
+    addresses = {
+        live.fact.management_address
+        for each in found
+        for live in each.view.others
+        if isinstance(live.fact, LeaderElected) and live.fact.management_address
+    }
+    numbers = {each.view.partition: each for each in found}
+    tier = {number: tier_partition_of(number, connection.topic.mapped_partitions) for number in numbers}
+    ends = {f"{connection.topic.topic_id}/{tier[at]}": each.archived_to for at, each in numbers.items()}
+    return Recovery(
+        here.cluster_id,
+        Bucket(tuple(segment for each in found for segment in each.lost.segments), (), (), ()),
+        plans,
+        {plan.partition.topic_id: plan.topic for plan in plans},
+        {name: end for name, end in ends.items() if end is not None} or None,
+        frozenset(addresses),
+        here.hosts,
+        {each.view.partition: each.lost for each in found if each.lost.segments},
+    )
+
+
+def write_lost_facts(connection: Connection, recovery: Recovery) -> None:
+    """Add them, partition by partition. Raises Fenced while an agent runs."""
+    _require_stopped(connection, recovery)
+    follower = connection.view(list(recovery.added))
+    tools = RecoverTools(connection.topic, follower, connection.clock, RandomIds())
+    steps = sum(3 + 2 * len(each.segments) for each in recovery.added.values())
+    with connection.progress("writing facts", steps) as advance:
+        for partition, lost in recovery.added.items():
+            # of a partition without facts everything is written, as into a fresh topic
+            act = add_lost_facts if follower.facts(partition) else _all_of
+            for _ in act(lost, tools):
+                advance(1)
+
+
+def _all_of(lost: LostFacts, tools: RecoverTools) -> Act[PartitionView]:
+    return recover_partition(lost.plan, tools)
+
+
 def _local_starts(
     broker: BrokerControl, found: tuple[FoundSegment, ...], names: Mapping[TopicId, str]
 ) -> dict[TopicIdPartition, Offset]:
@@ -165,18 +223,23 @@ def _local_starts(
 def write_recovery(connection: Connection, recovery: Recovery, *, resume: bool) -> bool:
     """Whether everything stood already. Raises Fenced when an agent runs or the topic is not a fresh one."""
     if not recovery.all_gone:
-        require_silent(recovery.addresses)
-        port = connection.settings.management.of_agent.port
-        require_no_agent(f"{host}:{port}" for host in recovery.hosts if port)
+        _require_stopped(connection, recovery)
     steps = sum(1 + 2 * len(plan.restored) for plan in recovery.plans)
     follower = connection.view()
     if check_target(connection.topic, follower, recovery.plans, resume=resume):
         return True
+    take_from_the_dead(connection)
     tools = RecoverTools(connection.topic, follower, connection.clock, RandomIds())
     with connection.progress("writing facts", steps) as advance:
         for _ in recover_all(recovery.plans, tools):
             advance(1)
     return False
+
+
+def _require_stopped(connection: Connection, recovery: Recovery) -> None:
+    require_silent(recovery.addresses)
+    port = connection.settings.management.of_agent.port
+    require_no_agent(f"{host}:{port}" for host in recovery.hosts if port)
 
 
 def require_silent(addresses: Iterable[str]) -> None:

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from ..follower.follower import Follower
+from ..leader.lost_facts import unknown_segments
 from ..leader.quarantine import Quarantine
 from ..leader.sweeper import SweepFindings, SweepTools, delete_orphan, look
 from ..rules.decide import paused
-from ..rules.sweep import Leftover, UnneededObject, only_copy
+from ..rules.lost_facts import way_out
+from ..rules.sweep import Leftover, UnneededObject, nowhere_else, only_copy
 from ..rules.trim import doubt_of
 from ..runtime.listener import ignore
-from ..state.errors import Fenced, InvalidRequest
+from ..state.errors import Fenced, InvalidRequest, TierStateLost
 from ..state.ids import TopicId, TopicIdPartition
 from ..state.object_keys import base_of
 from ..state.object_name import not_own
 from ..state.partition_view import PartitionView
 from ..state.routing import LocalBounds
-from ..state.segment import SegmentState
+from ..state.segment import RemoteSegment, SegmentState
+from ..storage.object_store import ObjectStore
 from .archived_deletes import ArchivedDeletes
 from .connection import Connection, view_now
+from .lost_state import lost_facts_tools
 from .partitions import bounds_if_known, partitions_with_facts
 
 ABANDONED, CONDEMNED, ORPHAN, UNKNOWN, UPLOAD = "abandoned", "condemned", "orphan", "unknown", "upload"
@@ -101,6 +105,27 @@ def check_explicit(rows: Collection[Row], looks: Collection[SweepFindings], expl
         raise InvalidRequest(said, object_key=key)
 
 
+def check_no_evidence(
+    found: SweepFindings, whole: Iterable[RemoteSegment], bounds: LocalBounds | None, explicit: Collection[str]
+) -> None:
+    """Raises TierStateLost for a listed object of a ``whole`` segment that may be the only copy of its offsets: no fact
+    names it because the facts were lost. ``bounds`` None: no broker answered.
+    """
+    listed = {base_of(key) for key in explicit}
+    for segment in whole:
+        if segment.object_key not in listed:
+            continue
+        why: str | None = "no broker says whether it is the only copy"
+        if bounds is not None:
+            why = nowhere_else(found.view, segment.offsets, found.view.log_start, bounds)
+        if why is not None:
+            number = segment.partition.partition
+            raise TierStateLost(
+                f"this is no orphan, its facts were lost: {why}; {way_out(segment.topic, number)}",
+                object_key=segment.object_key,
+            )
+
+
 def check_may_act(view: PartitionView) -> PartitionView:
     """``view``. Raises Fenced when nothing of the partition may be deleted now."""
     doubt = doubt_of(view)
@@ -134,6 +159,7 @@ class SweepByHand:
         self._tools, self._follower, self._explicit = sweep_tools(connection), follower, explicit
         self._topics, self._tiering = self._broker.topics(), connection.settings.tiering
         self._names = {described.topic_id: described.name for described in self._topics}
+        self._lost = lost_facts_tools(connection)
         self.rows: list[Row] = []
         self.looks: list[SweepFindings] = []
 
@@ -147,7 +173,7 @@ class SweepByHand:
         return sorted(each for each in found if number in (None, each.partition))
 
     def look(self, partition: TopicIdPartition) -> None:
-        """Its objects are listed before its facts are read once more."""
+        """Its objects are listed before its facts are read once more. Raises TierStateLost: see `check_no_evidence`."""
         before = self._follower.partition(partition)
         name = before.topic or self._names.get(partition.topic_id)
         if name is None:
@@ -155,7 +181,14 @@ class SweepByHand:
         fresh = partial(view_now, self._follower, partition)
         found = look(self._tools, name, before, fresh, self._clock.now_ms())
         self.looks.append(found)
-        self.rows += rows_of(name, found, bounds_if_known(self._broker, name, partition), self._explicit)
+        bounds = bounds_if_known(self._broker, name, partition)
+        rows = rows_of(name, found, bounds, self._explicit)
+        self.rows += rows
+        if any(row.sweep and not row.condemned for row in rows):
+            left = self._lost.left_behind()
+            unknown = [each.segment for each in unknown_segments(self._lost, name, found.view)]
+            whole = [each for each in unknown if each.segment_id not in left]
+            check_no_evidence(found, whole, bounds, [row.key for row in rows if row.sweep and not row.condemned])
 
     def check(self, *, execute: bool) -> None:
         """Before anything is deleted. Raises InvalidRequest, Fenced."""
@@ -164,12 +197,16 @@ class SweepByHand:
             if execute and row.sweep:
                 check_may_act(row.view)
 
-    def delete(self) -> Iterator[str]:
-        """Each key once it is gone. Every one is judged anew, by facts up to that moment."""
+    def delete(self, store: ObjectStore) -> Iterator[str]:
+        """Each key once it is gone. Every one is judged anew, by facts up to that moment.
+
+        ``store``: one that may be changed (`prefix.py`).
+        """
+        tools = replace(self._tools, store=store)
         for row in self.rows:
             if row.sweep and row.item is not None:
                 trusted = partial(self._trusted, row.view.partition)
-                delete_orphan(self._tools, row.item, row.topic, trusted, condemned_only=row.condemned)
+                delete_orphan(tools, row.item, row.topic, trusted, condemned_only=row.condemned)
                 yield row.key
 
     def _trusted(self, partition: TopicIdPartition) -> PartitionView:

@@ -16,6 +16,7 @@ from ..follower.archive_base import cut_archive
 from ..follower.archives import Archives
 from ..follower.checkpoint import CheckpointSeed, checkpoint
 from ..follower.follower import Follower
+from ..follower.prefix_claim import PrefixClaim
 from ..follower.rebuild import Seed
 from ..follower.rocksdb_view import RocksView, ViewIdentity
 from ..follower.shelf import Shelf
@@ -68,8 +69,9 @@ def _refused(listener: Listener) -> Callable[[str, TierstateError], None]:
 class Upkeep:
     """Of a running agent. ``store``: the connection's, as the agent writes to it."""
 
-    def __init__(self, connection: Connection, store: ObjectStore, listener: Listener) -> None:
+    def __init__(self, connection: Connection, store: ObjectStore, listener: Listener, claim: PrefixClaim) -> None:
         self._settings, self._topic, self._clock = connection.settings, connection.topic, connection.clock
+        self._claim = claim
         self._store, self._listener, self.identity = store, listener, identity_or_first(connection)
         self._every_s = min(ARCHIVE_EVERY_S, self._settings.archive.partial_after)
         self.archives = Archives(self._topic, store, self.identity, self._clock, self._every_s)
@@ -106,7 +108,18 @@ class Upkeep:
 
         custodian = Custodian(custody, led)
         # wanted was refreshed right before: by the look around
-        return ChoreLoop(lambda: wanted.leads, self.chores(), custodian, look_around, self._clock, self._listener)
+        return ChoreLoop(
+            lambda: wanted.leads if self._may_try() else (),
+            self.chores(),
+            custodian,
+            look_around,
+            self._clock,
+            self._listener,
+        )
+
+    def _may_try(self) -> bool:
+        """A chore that is refused for a while is not tried; one that a person must see to fails and says so."""
+        return self._claim.proof.delete is None or bool(self._claim.contested or self.archives.broken)
 
     def chores(self) -> list[Chore]:
         """Archive first: what is archived may be erased."""
@@ -119,7 +132,8 @@ class Upkeep:
         ]
 
     def _topic_problems(self) -> list[str]:
-        return [*self._topic.problems(), *([str(self.archives.broken)] if self.archives.broken else [])]
+        doubts = (self.archives.broken, self._claim.proof.delete)
+        return [*self._topic.problems(), *(str(doubt) for doubt in doubts if doubt)]
 
     def _archive(self, number: int, stop: threading.Event) -> Act[None]:
         archives = self.archives

@@ -42,7 +42,7 @@ def verify(connection: Connection, topic: str, partitions: Sequence[TopicIdParti
         bounds, view = both_tiers_now(broker, follower, topic, partition)
         views.append(view)
         done.findings += check_view(view, bounds)
-        if (lost := why_lost(connection, follower, topic, view)) is not None:
+        if (lost := why_lost(connection, follower, topic, view, bounds)) is not None:
             done.findings.append(Finding(0, Severity.CORRUPT, partition, lost))
         done.overlapping += overlap_bytes(view)
     if level >= 1:

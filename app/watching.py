@@ -19,11 +19,14 @@ if TYPE_CHECKING:
     from ..broker.tier_topic import TierTopic
     from ..follower.archives import Archives
     from ..follower.follower import Follower
+    from ..follower.prefix_claim import PrefixClaim
     from ..leader.open import LeaderRole
+    from ..leader.status import StatusBoard
     from ..runtime.clock import Clock
     from ..runtime.metrics import Metrics
     from ..runtime.settings import Settings
     from ..runtime.watchdog import Watchdog
+    from ..state.view import TierView
     from ..storage.object_store import ObjectStore
     from .copied_folders import FolderWatch
 
@@ -57,6 +60,7 @@ def longest_silence(settings: Settings) -> dict[str, float]:
         "acts": max(store, BROKER_S),
         "chores": max(store, BROKER_S),
         "view": max(store, BROKER_S),
+        "heartbeat": max(store, BROKER_S),
         "view watch": BROKER_S,
         "topic watch": BROKER_S,
         "store watch": store,
@@ -78,6 +82,7 @@ class AgentWatches:
         follower: Follower,
         store: ObjectStore,
         archives: Archives,
+        claim: PrefixClaim,
         rights: RightsWatch,
         folders: FolderWatch,
         clock: Clock,
@@ -86,7 +91,7 @@ class AgentWatches:
         self.view = ViewWatch(topic, follower, clock)
         self.store = StoreWatch(store, clock)
         self.rights, self.folders = rights, folders
-        self._follower, self._watchdog, self._archives = follower, watchdog, archives
+        self._follower, self._watchdog, self._archives, self._claim = follower, watchdog, archives, claim
         self.services: list[Service] = []
         """Of the whole process, once it runs."""
 
@@ -112,6 +117,7 @@ class AgentWatches:
         found = why_hanging(self._watchdog) + why_topic_away(self.view) + why_beheaded(self.view)
         found += why_behind(self._follower, self.view, FRESH_S)
         found += [str(self._archives.broken)] if self._archives.broken else []
+        found += [self._claim.contested] if self._claim.contested else []
         found += [f"a right lacks: {each}" for each in self.rights.lacking]
         found += [self.folders.problem] if self.folders.problem else []
         if unseen := leader.unseen():
@@ -119,6 +125,7 @@ class AgentWatches:
                 f"{len(unseen)} partitions that this broker leads are in no folder of agent.log_dirs that can be read: "
                 + ", ".join(unseen[:UNSEEN_NAMED])
             )
+        found += why_later_release(leader.board, self._follower)
         blind = leader.agent.last_error
         return found + ([blind] if blind else []) + why_store_away(self.store)
 
@@ -131,6 +138,9 @@ class AgentWatches:
         metrics.gauge("tierstate_partitions_not_seen", lambda: [((), len(leader.unseen()))])
         metrics.gauge("tierstate_log_folders_lost", lambda: [((), len(leader.log.broker_folders.lost))])
         metrics.gauge("tierstate_history_broken", lambda: [((), self._archives.broken is not None)])
+        metrics.gauge("tierstate_prefix_contested", lambda: [((), self._claim.contested is not None)])
+        metrics.gauge("tierstate_prefix_unproven", lambda: [((), self._claim.proof.trim is not None)])
+        metrics.gauge("tierstate_prefix_on_trial", lambda: [((), self._claim.on_trial)])
         metrics.gauge("tierstate_object_store_away", lambda: [((), self.store.trouble is not None)])
         for chore in chores:
             metrics.begin("tierstate_chore_failures_total", chore)
@@ -188,6 +198,17 @@ def why_behind(follower: Follower, watch: ViewWatch, max_age: float) -> list[str
             f"records={watch.lags().get(oldest, 'unknown')}"
         )
     return found
+
+
+def why_later_release(board: StatusBoard, view: TierView) -> list[str]:
+    """Partitions led here of which a later release wrote facts: nothing is written about them by this one."""
+    found = []
+    for partition, status in board.by_partition().items():
+        with suppress(Unavailable):  # a view that is behind says so itself
+            if status.leads and (later := view.partition(partition).later):
+                found.append(f"{status.topic}-{status.partition}: {later[0]}")
+    more = f" (and {len(found) - 1} more partitions)" if len(found) > 1 else ""
+    return [f"upgrade this agent: a later release wrote facts. {found[0]}{more}"] if found else []
 
 
 def why_store_away(watch: StoreWatch) -> list[str]:

@@ -13,20 +13,24 @@ from .flags import pass_context
 def command(context: Context) -> None:
     """Check settings, broker, log folders, store and topic before anything starts (for ExecStartPre).
 
-    Exit code 1 when one of them is not fit for an agent.
+    Exit code 1 when one of them is not fit for an agent, 4 when facts of the tier-state topic are lost.
     """
     from ..app.checks import checks
-    from ..state.errors import Difference, TierstateError
+    from ..state.errors import Difference, TierstateError, TierStateLost
 
     with context.connected("kafka.bootstrap.servers", "store.url", "agent.log_dirs") as connection:
         rows: list[tuple[str, str, str]] = []
+        lost = False
         for name, look in checks(connection):
             try:
                 rows.append((name, "ok", look()))
             except TierstateError as error:
                 rows.append((name, "wrong", str(error)))
+                lost = lost or isinstance(error, TierStateLost)
     document = [{"check": name, "ok": state == "ok", "detail": detail} for name, state, detail in rows]
     context.output.table(("check", "state", "detail"), rows, document)
     wrong = [name for name, state, _ in rows if state != "ok"]
+    if lost:
+        raise TierStateLost("facts are lost", wrong=",".join(wrong))
     if wrong:
         raise Difference("not ready for an agent", wrong=",".join(wrong))

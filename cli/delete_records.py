@@ -46,7 +46,7 @@ def command(
     The log start moves to exactly that offset and nobody reads below it any more. Then whole segments below it are
     deleted, from the broker and from the store; leases of readers keep objects longer, unless --force. Refused above
     the last stable offset, and until an agent has begun a term in the leader's epoch: the records that are there now
-    are meant, not what another election puts in their place.
+    are meant, not what another election puts in their place. Refused too while facts are lost: recover them first.
     """
     from ..app.connection import view_now
     from ..app.deletion import (
@@ -58,6 +58,7 @@ def command(
         require_reached,
         wait_obeyed,
     )
+    from ..app.lost_state import require_nothing_lost
     from ..app.partitions import partitions_of
 
     note = context.output.note
@@ -68,6 +69,7 @@ def command(
         follower = connection.view([partition])
         meant = AtOffset(_first_at(connection, follower, topic, before)) if isinstance(before, AtTime) else before
         view, bounds = view_now(follower, partition), broker.bounds(topic.topic, partition.partition)
+        require_nothing_lost(connection, follower, topic.topic, view, bounds)
         wanted, groups = offset_before(meant, view, bounds), groups_reading(broker, topic.topic)
         plan = plan_delete(view, bounds, wanted, force, connection.clock.now_ms(), groups)
         document: dict[str, Any] = {"topic": topic.topic, **plan.as_json(), "executed": False}

@@ -27,7 +27,7 @@ def command(context: Context, topic: TopicArgument, watch: bool) -> None:
     """Both tiers of a topic or partition: bounds, gaps, why not copied, why not trimmed.
 
     What only an agent knows is asked from it; one that does not answer is said to be silent, never healthy.
-    Exit code 4 when its daily look at the store missed objects of readable segments.
+    Exit code 4 for GAP and FACTS LOST, and when its daily look at the store missed objects of readable segments.
     """
     if context.gateway is not None:
         _by_gateway(context, topic, watch)
@@ -54,7 +54,7 @@ def command(context: Context, topic: TopicArgument, watch: bool) -> None:
             facts = []
             for partition in partitions:
                 bounds, view = both_tiers_now(broker, follower, topic.topic, partition)
-                lost = why_lost(connection, follower, topic.topic, view)
+                lost = why_lost(connection, follower, topic.topic, view, bounds)
                 leader = leaders.get(view.partition.partition)
                 facts.append(look_at(view, bounds, topic.topic, untiered, bootstrap, lost, leader))
             _show(context, facts)
@@ -92,9 +92,14 @@ def _show(context: Context, facts: list[PartitionFacts]) -> None:
 def _judge(facts: list[PartitionFacts]) -> None:
     from ..state.errors import CorruptData
 
-    missing = sum(map(missing_objects, facts))
-    if missing:
-        raise CorruptData("objects of readable segments are missing: tierstate verify names them", objects=missing)
+    wrong = {
+        "objects of readable segments are missing: tierstate verify names them": sum(map(missing_objects, facts)),
+        "facts are lost": sum(each.lost is not None for each in facts),
+        "offsets are in no tier": sum(len(each.gaps) for each in facts),
+    }
+    said = [f"{what} ({count})" for what, count in wrong.items() if count]
+    if said:
+        raise CorruptData("; ".join(said))
 
 
 def missing_objects(facts: PartitionFacts) -> int:

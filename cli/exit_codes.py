@@ -19,6 +19,7 @@ from ..state.errors import (
     TierstateError,
     TierStateLost,
     Unavailable,
+    UpgradeNeeded,
 )
 
 DONE = 0
@@ -39,6 +40,7 @@ OF_ERROR: dict[type[TierstateError], int] = {
     LogGap: CORRUPT,
     IllegalTransition: CORRUPT,
     TierStateLost: CORRUPT,
+    UpgradeNeeded: REFUSED,
     OffsetOutOfRange: REFUSED,
     AccessDenied: REFUSED,
     BatchTooLarge: REFUSED,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -100,6 +101,7 @@ def rotate(
     is corrupt, 5 when one had to stay because a private key is missing, or because it is under a newer key than the
     ring's active one: --from takes it back.
     """
+    from ..app.prefix import changing
     from ..storage.segment.rotate import Rotation, rotate_all
 
     ring = _ring(context, keyring)
@@ -108,8 +110,12 @@ def rotate(
     counts: Counter[tuple[Outcome, str | None]] = Counter()
     wrong: list[Rotated] = []
     with context.connected("store.url") as connection:
-        with context.output.progress("rotating manifests" if execute else "looking at manifests") as advance:
-            for each in rotate_all(connection.store, ring, wanted):
+        label = "rotating manifests" if execute else "looking at manifests"
+        with (
+            changing(connection) if execute else nullcontext(connection.store) as store,
+            context.output.progress(label) as advance,
+        ):
+            for each in rotate_all(store, ring, wanted):
                 counts[each.outcome, each.key_id] += 1
                 wrong += [each] if each.problem and len(wrong) < SHOWN else []
                 advance(1)

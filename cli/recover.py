@@ -11,15 +11,18 @@ import click
 from .begin_history import begin
 from .context import Context
 from .flags import acts, pass_context
+from .topic_argument import TopicArgument, TopicType
 
 if TYPE_CHECKING:
     from ..app.recovery import Recovery
     from ..rules.recovery import PartitionPlan
+    from ..state.offsets import OffsetRange
     from .output import Output
 
 
 @click.command("recover", epilog="Example: tierstate recover --store s3://bucket/prefix")
 @acts(unasked=False)
+@click.argument("partitions", nargs=-1, type=TopicType(), metavar="[TOPIC[:PARTITION]]...")
 @click.option("--resume", is_flag=True, help="Go on with a recovery that was interrupted.")
 @click.option(
     "--from-archive/--without-archive",
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
 @pass_context
 def command(
     context: Context,
+    partitions: tuple[TopicArgument, ...],
     execute: bool,
     resume: bool,
     from_archive: bool | None,
@@ -48,12 +52,20 @@ def command(
 ) -> None:
     """Rebuild a lost tier-state topic from the bucket: print the plan, or write it into a fresh topic.
 
+    With TOPIC:PARTITION, add to the topic that is there what it lost of these partitions (FACTS LOST).
+
     The archive binds where there is one; without it nothing below the largest log start of any manifest comes back.
     Stop every agent first, unless this cluster has none of these topics. With --begin-history nothing is rebuilt: an
     older backup was put back, and what the topic has counts from now on, not what was archived of the history it lost.
     Exit code 4 when offsets are missing or a manifest is damaged, 1 when segments are left out.
     """
-    from ..app.recovery import RecoveryRequest, plan_recovery, write_recovery
+    from ..app.recovery import (
+        RecoveryRequest,
+        plan_lost_facts,
+        plan_recovery,
+        write_lost_facts,
+        write_recovery,
+    )
     from ..state.errors import InvalidRequest
     from ..state.ids import TopicId
 
@@ -61,6 +73,16 @@ def command(
         if resume or topic_ids or cluster_id or from_archive is not None or history is not None:
             raise InvalidRequest("--begin-history goes with --execute alone")
         begin(context, execute)
+        return
+    if partitions:
+        if resume or topic_ids or cluster_id or from_archive is not None or history is not None:
+            raise InvalidRequest("of named partitions the topic that is there counts: --execute goes with them alone")
+        with context.connected("kafka.bootstrap.servers", "store.url") as connection:
+            recovery = plan_lost_facts(connection, [(each.topic, each.partition) for each in partitions])
+            if execute and recovery.added:
+                write_lost_facts(connection, recovery)
+        _show(context.output, recovery, execute)
+        _judge(recovery)
         return
     with context.connected("kafka.bootstrap.servers", "store.url") as connection:
         chosen = tuple(TopicId(each) for each in topic_ids)
@@ -168,18 +190,24 @@ def _show_partition(output: Output, recovery: Recovery, plan: PartitionPlan) -> 
         output.line(f"  stands     {type(standing).__name__} {standing.id}")
     _list(output, "  GAP", [f"offsets {gap} belong to no tier" for gap in plan.gaps])
     name = f"{plan.topic}:{plan.partition.partition}"
+    give_up = f"; to give them up: tierstate delete-records {name} --before {{}} --execute"
     _list(
         output,
         "  unproven ",
         [
-            f"offsets {each} belong to no tier: deleted after all that is recorded, or lost; to give them up: "
-            f"tierstate delete-records {name} --before {each.end + 1} --execute"
+            f"offsets {each} belong to no tier: deleted after all that is recorded, or lost"
+            + ("" if _has(plan, each) else give_up.format(each.end + 1))
             for each in plan.unproven
         ],
     )
     _list(output, "  MISSING", [f"{each.offsets} {each.segment_id}: archived as readable" for each in plan.missing])
     for left in plan.left_out:
         output.line(f"  {left.verdict:<9}  {left.segment.offsets} {left.segment.segment_id}: {left.why}")
+
+
+def _has(plan: PartitionPlan, offsets: OffsetRange) -> bool:
+    """Whether a whole segment in the bucket, though it is not restored, has some of them."""
+    return any(left.segment.offsets.overlap(offsets) for left in plan.left_out)
 
 
 def _list(output: Output, label: str, texts: Sequence[str]) -> None:

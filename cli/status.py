@@ -25,7 +25,11 @@ def command(context: Context) -> None:
     """All tiered topics in one table, those in trouble first: sizes, what waits to be copied, what is wrong.
 
     Agents are asked for what only they know; one that does not answer is trouble. The console shows the same table.
+    Exit code 4 when facts of the tier-state topic are lost; a topic without any is looked for in the bucket.
     """
+    from ..app.overview import FACTS_LOST
+    from ..state.errors import TierStateLost
+
     if context.gateway is not None:
         with closing(gateway_client(context)) as client:
             document = client.summaries()
@@ -34,6 +38,9 @@ def command(context: Context) -> None:
         document = [asdict(each) for each in _looked_at(context)]
     columns = ("topic", "partitions", "remote", "local", "freed", "to copy", "waits", "trouble")
     context.output.table(columns, [_row(each) for each in document], document)
+    lost = [each["topic"] for each in document if FACTS_LOST in each["trouble"]]
+    if lost:
+        raise TierStateLost("facts are lost: tierstate describe shows the way out", topics=",".join(lost))
 
 
 def _row(found: dict[str, Any]) -> tuple[str, ...]:
@@ -67,6 +74,7 @@ def _looked_at(context: Context) -> list[TopicOverview]:
 
     from ..app.agent_boards import AgentBoards
     from ..app.connection import Connection
+    from ..app.lost_state import without_facts
     from ..app.overview import addresses_of, overview, worst_first
     from ..state.partition_view import PartitionView
 
@@ -82,4 +90,7 @@ def _looked_at(context: Context) -> list[TopicOverview]:
         for partition in view.partitions():
             if partition.topic_id in names:
                 views[names[partition.topic_id]].append(view.partition(partition))
-    return worst_first([overview(name, found, said) for name, found in views.items()])
+        lost = without_facts(connection, view)
+        for each in lost:
+            views[names[each.topic_id]].append(view.partition(each))
+    return worst_first([overview(name, found, said, lost) for name, found in views.items()])

@@ -32,10 +32,12 @@ def command(
 
     condemned: a fact says that its segment was deleted; it goes with --execute. upload: never ended, and its attempt
     did; likewise. orphan, unknown: no fact names it. It may be of another cluster, of Kafka's own plugin or of a lost
-    history, and goes only when its key is given. abandoned: agents sweep those by themselves.
+    history, and goes only when its key is given; refused where it may be the only copy of records. abandoned: agents
+    sweep those by themselves.
     Agents do all this too, but for orphans: after sweep.grace. Exit code 1 when something stays that no agent needs.
     """
     from ..app.partitions import find_topic_id, to_follow
+    from ..app.prefix import changing
     from ..app.sweeping import SweepByHand
 
     with context.connected("kafka.bootstrap.servers", "store.url") as connection:
@@ -52,8 +54,9 @@ def command(
         swept: set[str] = set()
         try:
             if execute:
-                with context.output.progress("sweeping", sum(row.sweep for row in sweep.rows)) as advance:
-                    for key in sweep.delete():
+                count = sum(row.sweep for row in sweep.rows)
+                with changing(connection) as store, context.output.progress("sweeping", count) as advance:
+                    for key in sweep.delete(store):
                         swept.add(key)
                         advance(1)
         finally:

@@ -47,6 +47,9 @@ ENTRIES = (
     CommandEntry("Change", "sweep", "Show what no segment needs in the store, and delete what may go.", "sweep"),
     CommandEntry("Change", "undelete", "Take back that a topic is missing.", "undelete"),
     CommandEntry("Change", "settle", "Decide what nothing else tells: an unknown lineage, a contradiction.", "settle"),
+    CommandEntry(
+        "Change", "keep-prefix", "Decide which of two clusters keeps the bucket prefix; show who writes.", "keep_prefix"
+    ),
     CommandEntry("Change", "release", "Show or release the integrity holds of a partition.", "release"),
     CommandEntry("Store", "certify", "Certify that an object store keeps every promise it must.", "certify"),
     CommandEntry("Store", "keys", "Make and list encryption keys, and rotate segments to the active one.", "keys"),

@@ -79,6 +79,7 @@ class House:
             f'[tiering]\ninclude = ["{TOPIC}"]\n'
             f'[agent]\nlog_dirs = ["{self.log_dir}"]\n'
             f'[trim]\ndelay = "0s"\n'
+            f'[prefix]\nheartbeat = "1s"\n'  # the agent is killed, and trims when it was silent for four
             f'[management]\nlisten = "127.0.0.1:0"\n'
             f'[gateway]\nlisten = "127.0.0.1:0"\n'
             f'[table]\nfolder = "{self.lake}"\n'

@@ -12,6 +12,7 @@ from ..log.batch import iter_batches
 from ..log.record_parser import parse_records
 from ..log.time_index import lookup_offset, parse_time_index
 from ..state.errors import LogGap
+from ..state.later_release import require_readable
 from ..state.offsets import Offset, OffsetRange, TimestampMs
 from ..state.partition_view import PartitionView
 from ..state.routing import Isolation, LocalBounds, log_start, unconfirmed
@@ -95,9 +96,9 @@ def _first_within(
             continue
         found = first_in_segment(remote, owned.segment, part, timestamp, markers=markers)
         if found is not None:
-            _refuse_gap(log, gaps, found[0])
+            _refuse_gap(log, view, gaps, found[0])
             return found
-    _refuse_gap(log, gaps, within[1])
+    _refuse_gap(log, view, gaps, within[1])
     return None
 
 
@@ -159,9 +160,10 @@ def _scan_local(log: LogicalPartition, start: Offset, end: Offset, timestamp: Ti
     return None
 
 
-def _refuse_gap(log: LogicalPartition, gaps: list[OffsetRange], before: Offset) -> None:
+def _refuse_gap(log: LogicalPartition, view: PartitionView, gaps: list[OffsetRange], before: Offset) -> None:
     for gap in gaps:
         if gap.start < before:
+            require_readable(view, log.topic)
             raise LogGap(
                 "offsets belong to no tier", start=gap.start, end=gap.end, topic=log.topic, partition=log.partition
             )

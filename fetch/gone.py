@@ -20,6 +20,7 @@ from ..state.errors import (
     UnknownTopic,
 )
 from ..state.ids import TopicId, TopicIdPartition
+from ..state.later_release import require_readable
 from ..state.lineage import EpochEnd
 from ..state.offsets import Offset, OffsetRange, TimestampMs
 from ..state.partition_view import PartitionView
@@ -45,7 +46,7 @@ class NoBroker:
         """
         view = self._view.partition(partition)
         owned = view.coverage.owned
-        if not owned and view.segments:
+        if not owned and (view.segments or view.later):
             _refuse_emptiness(view)
         end = Offset(owned[-1].offsets.end + 1 if owned else view.log_start or 0)
         return LocalBounds(end, end, end, view.leader.epoch if view.leader else None)
@@ -67,6 +68,7 @@ class NoBroker:
 
 
 def _refuse_emptiness(view: PartitionView) -> None:
+    require_readable(view, None)
     facts = {"topic": view.topic, "partition": view.partition.partition, "segments": len(view.segments)}
     if not view.log_starts:
         raise TierStateLost(f"segments are known, but no log start; {TierStateLost.WAY_OUT}", **facts)

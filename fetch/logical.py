@@ -5,6 +5,7 @@
     route says out of range or LogGap         bounds again, then view made fresh, route again: now it counts
     route says LineageUnconfirmed             the leader is asked, once an epoch; then bounds and view again, once
     no fact speaks, but the bucket has some   the same; then TierStateLost
+    a later release wrote a fact              UpgradeNeeded, in place of a gap, a missing object, an unconfirmed lineage
 
 The order "bounds, then view" matters: facts are written before the broker trims, so a view that is fresh *after* the
 bounds were read knows every segment below that local start. The other way round a trim in between looks like a gap.
@@ -31,6 +32,7 @@ from ..state.errors import (
     TierStateLost,
 )
 from ..state.ids import TopicIdPartition
+from ..state.later_release import require_readable
 from ..state.offsets import Offset, OffsetRange
 from ..state.partition_view import PartitionView
 from ..state.routing import (
@@ -152,12 +154,23 @@ class LogicalPartition:
         return Offset(end)
 
     def route(self, offset: int, isolation: Isolation, tier: Tier) -> Route:
-        """Where ``offset`` is. OffsetOutOfRange, LogGap, TierStateLost: only by fresh bounds and a fresh view."""
+        """Where ``offset`` is. OffsetOutOfRange, LogGap, TierStateLost: only by fresh bounds and a fresh view.
+
+        Raises UpgradeNeeded in place of LogGap and LineageUnconfirmed that a later release's fact may explain*.
+        """
         try:
             return self._routed_by_hints(offset, isolation, tier)
         except (OffsetOutOfRange, LogGap, TierStateLost):
             bounds = self.local_bounds()
-            return self._routed(self.fresh_view(max_age=0.0), bounds, offset, isolation, tier)
+            view = self.fresh_view(max_age=0.0)
+        except LineageUnconfirmed:
+            require_readable(self.view(), self.topic)
+            raise
+        try:
+            return self._routed(view, bounds, offset, isolation, tier)
+        except (LogGap, LineageUnconfirmed):
+            require_readable(view, self.topic)
+            raise
 
     def _routed_by_hints(self, offset: int, isolation: Isolation, tier: Tier) -> Route:
         try:
@@ -374,6 +387,7 @@ class LogicalPartition:
     def _gone(self, segment: RemoteSegment, offset: Offset, error: ObjectNotFound) -> Exception:
         if self._is_deleted(segment):
             return _expired(segment, offset)
+        require_readable(self.view(), self.topic)
         return CorruptData(
             "an object of a live segment is missing",
             object_key=error.facts.get("key", segment.object_key),

@@ -54,7 +54,7 @@ def check_view(view: PartitionView, bounds: LocalBounds | None) -> Iterator[Find
         return Finding(0, severity, view.partition, what, segment_id)
 
     for what in view.degraded:
-        yield found(Severity.CORRUPT, f"degraded: {what}")
+        yield found(Severity.FINDING if what in view.later else Severity.CORRUPT, f"degraded: {what}")
     for segment in view.segments.values():
         if segment.contradiction:
             yield found(Severity.CORRUPT, f"contradiction: {segment.contradiction}", segment.segment_id)
@@ -86,7 +86,7 @@ def _bounds(view: PartitionView, bounds: LocalBounds | None) -> Iterator[tuple[S
     begin = start if start is not None else (bounds.local_start if bounds else None)
     end = bounds.local_start - 1 if bounds else last
     if begin is not None and end is not None and end >= begin:
-        for gap in view.coverage.gaps(OffsetRange(begin, Offset(end))):
+        for gap in view.gaps(OffsetRange(begin, Offset(end))):
             yield Severity.GAP, f"offsets {gap} belong to no tier"
     if bounds is None:
         return

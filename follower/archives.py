@@ -7,12 +7,13 @@ allows nobody to erase or to delete anything. Whoever sees that topic and archiv
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 
 from ..broker.tier_topic import TierTopic
 from ..runtime.clock import Clock
 from ..runtime.listener import Event, FactsApplied
 from ..state.anchor import Anchor
-from ..state.errors import Fenced, HistoryBroken, TierstateError
+from ..state.errors import Fenced, HistoryBroken, TierstateError, Unavailable
 from ..state.offsets import Position
 from ..storage.object_store import ObjectStore
 from .archive_chain import START, furthest_of, reached_by, read_header, read_piece
@@ -45,7 +46,7 @@ class Archives:
         self._ends: dict[int, tuple[str, Anchor | None]] = {}
         self._compared: dict[int, str | None] = {}
         self._broken: HistoryBroken | None = None
-        self._asked_others = False
+        self._asked_others = float("-inf")
         self._quiet: set[int] = set()
 
     def known(self, tier_partition: int) -> Position:
@@ -120,18 +121,24 @@ class Archives:
 
     def _look(self, tier_partition: int) -> None:
         place, known = self._identity.place(tier_partition), self.known(tier_partition)
-        if not self._asked_others:
-            newest = newest_history(self._objects, place.topic_id)
-            if newest > place.history:
-                self._broken = HistoryBroken("another history of the tier-state topic has begun", history=newest)
-            self._broken = self._broken or has_parted(self._objects, place.topic_id, place.history)
-            self._asked_others = True
+        self._ask_others(place)
         bases = place.bases(self._objects) if known == START else []
         # no piece crosses a border
         names = list(place.pieces(self._objects, since=max(known - 1, 0) // WINDOW * WINDOW))
         reach = reached_by(names, max([known, *(base.position for base in bases)]))
         self._compare(tier_partition, names)
         self.reached(tier_partition, reach)
+
+    def _ask_others(self, place: TierPlace) -> None:
+        """What other agents and people have said, once a minute*: it may have been said since this process began."""
+        now = self._clock.monotonic()
+        if now - self._asked_others < self._every_s:
+            return
+        newest = newest_history(self._objects, place.topic_id)
+        if newest > place.history:
+            self._broken = HistoryBroken("another history of the tier-state topic has begun", history=newest)
+        self._broken = self._broken or has_parted(self._objects, place.topic_id, place.history)
+        self._asked_others = now
 
     def _compare(self, tier_partition: int, names: list[PieceName]) -> None:
         furthest = furthest_of(names)
@@ -162,8 +169,8 @@ class Archives:
         return anchor
 
     def _part(self, tier_partition: int, furthest: PieceName, why: str) -> None:
-        if self._broken is None:
-            self._broken = broken_history(self._identity.place(tier_partition), furthest, why)
+        self._broken = self._broken or broken_history(self._identity.place(tier_partition), furthest, why)
+        with suppress(Unavailable):  # said again at the next look; all others look, too
             say_parted(
                 self._objects,
                 self._identity.topic_id,

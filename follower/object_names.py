@@ -6,6 +6,8 @@
     _tierstate/<tier-state topic id>/<tier partition>/history-<number>/…    the same of a later history than the first
     _tierstate/<tier-state topic id>/history/<number>                      begun by a person (`histories.py`)
     _tierstate/<tier-state topic id>/parted/<number>                       topic and archive of a history have parted
+    _tierstate/agents/<cluster id>/<broker id>/<process id>                heartbeat of a process (`heartbeat.py`)
+    _tierstate/agents/<cluster id>/kept/<number>                           which cluster keeps the prefix (`keeper.py`)
 
 Positions have 20 digits, so that a LIST is in their order. Keys are relative to the store's URL.
 """
@@ -116,6 +118,35 @@ def history_key(topic_id: str, number: int) -> str:
 def parted_key(topic_id: str, number: int) -> str:
     """Of the object by which an agent says that the topic has parted from a history."""
     return f"{ROOT}{TopicId(topic_id)}/parted/{number}"
+
+
+_HEARTBEAT = re.compile("(?:-1|0|[1-9][0-9]{0,9})/[A-Za-z0-9_-]{22}")
+_KEPT = re.compile("kept/([0-9]{6})")
+
+
+def agents_prefix(cluster_id: str) -> str:
+    """What the keys of all heartbeats and decisions of a cluster begin with; a clone of the cluster has the same."""
+    return f"{ROOT}agents/{cluster_id}/"
+
+
+def heartbeat_key(cluster_id: str, broker_id: int, process: str) -> str:
+    """The key of one process's heartbeat. ``broker_id`` -1: a command, not an agent."""
+    return f"{agents_prefix(cluster_id)}{broker_id}/{process}"
+
+
+def is_heartbeat(cluster_id: str, key: str) -> bool:
+    return _HEARTBEAT.fullmatch(key, len(agents_prefix(cluster_id))) is not None
+
+
+def kept_key(cluster_id: str, number: int) -> str:
+    """The key of the decision by which a person gave the prefix to one of several clusters."""
+    return f"{agents_prefix(cluster_id)}kept/{number:06d}"
+
+
+def kept_number(cluster_id: str, key: str) -> int | None:
+    """The number of a decision; None for the key of anything else."""
+    number = _KEPT.fullmatch(key, len(agents_prefix(cluster_id)))
+    return int(number[1]) if number else None
 
 
 def numbers_under(store: ObjectReader, key: str) -> list[int]:

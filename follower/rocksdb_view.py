@@ -34,7 +34,7 @@ from ..state.ids import TopicIdPartition
 from ..state.keys import partition_of_key, partition_prefix, tier_partition_of
 from ..state.offsets import Position
 from ..state.place import Places
-from ..state.view import BEGINNING, Decode, Entry, SecondValue, ViewStore
+from ..state.view import BEGINNING, Decode, Entry, SecondValue, ViewStore, is_second_value
 from .rocksdb import Batch, Database
 from .uncollected import uncollected
 from .view_identity import BEFORE_ANCHORS
@@ -193,7 +193,8 @@ class RocksView:
                 batch.put("foreign", key, _POSITION.pack(entry.position))
                 foreign[entry.key] = entry.position
             elif before is not None and before[8:] != entry.value:
-                if entry.key not in self._second_keys and entry.key not in found:
+                known_already = entry.key in self._second_keys or entry.key in found
+                if not known_already and is_second_value(self._decode(entry.key, entry.value)):
                     found[entry.key] = _second_value(entry, before)
                     batch.put("second_values", key, _pack_second(found[entry.key]))
         return foreign, list(found.values())

@@ -99,8 +99,9 @@ def _condemned(
     if standing is None or standing.subject is None or segment.segment_id in view.kept:
         return None
     if reason is DeleteReason.FAILED_ATTEMPT:
-        own = standing.state is SegmentState.COPY_SEGMENT_STARTED and standing.attempt is not None
-        return standing.attempt if own and standing.attempt and standing.attempt.term == reign.term else None
+        attempt = standing.attempt if standing.state is SegmentState.COPY_SEGMENT_STARTED else None
+        own = attempt is not None and attempt.term == reign.term
+        return attempt if own and only_copy(view, standing, reign.bounds()) is None else None
     if reason is DeleteReason.ABANDONED:
         swept = standing.state is SegmentState.ABANDONED and only_copy(view, standing, reign.bounds()) is None
         return standing.subject if swept else None

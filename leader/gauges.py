@@ -92,6 +92,7 @@ def feed_gauges(metrics: Metrics, board: StatusBoard, view: TierView, clock: Clo
     metrics.gauge("tierstate_partitions_not_trimmed", by_kind(lambda status: status.not_trimmed_reason))
     metrics.gauge("tierstate_lso_pinned_seconds", by_status(lambda status: status.lso_pinned_s))
     metrics.gauge("tierstate_orphan_objects", sum_of(lambda status: status.orphan_objects or 0))
+    metrics.gauge("tierstate_facts_lost", by_status(lambda status: int(status.facts_lost is not None)))
     metrics.gauge("tierstate_missing_objects", by_status(lambda status: status.missing_objects))
     metrics.gauge("tierstate_remote_log_size_bytes", by_view(lambda found: sum(s.log_bytes for s in found.readable)))
     metrics.gauge("tierstate_remote_delete_lag_segments", in_state(SegmentState.DELETE_SEGMENT_STARTED))
@@ -115,4 +116,4 @@ def _missing(view: PartitionView, local_start: Offset) -> int:
     if view.log_start is None or local_start <= view.log_start:
         return 0
     between = OffsetRange(view.log_start, Offset(local_start - 1))
-    return sum(len(gap) for gap in view.coverage.gaps(between))
+    return sum(len(gap) for gap in view.gaps(between))

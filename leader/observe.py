@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 
 from ..broker.groups import GroupProblem, TopicGroups
 from ..rules.decide import refusal
-from ..rules.observed import NO_GROUPS, GroupsSeen, Observed
+from ..rules.observed import NO_GROUPS, PROVEN, GroupsSeen, Observed, PrefixProof
 from ..runtime.clock import Clock
 from ..state.errors import AccessDenied, TierstateError, Unavailable, UnknownTopic
 from ..state.ids import TopicIdPartition
@@ -40,6 +40,11 @@ ArchiveProblem = Callable[[TopicIdPartition], str | None]
 
 def no_archive_problem(partition: TopicIdPartition) -> None:
     """Where no archive is kept."""
+
+
+def always_proven() -> PrefixProof:
+    """Where no other cluster can be."""
+    return PROVEN
 
 
 class _Aged(Generic[V]):
@@ -116,9 +121,10 @@ class Observer:
         topic_problems: Callable[[], list[str]] = list,
         waits: Callable[[TopicIdPartition, bool], None] = lambda partition, waits: None,
         archive_problem: ArchiveProblem = no_archive_problem,
+        prefix: Callable[[], PrefixProof] = always_proven,
     ) -> None:
         """``waits``: told at each look whether the last stable offset keeps a rolled segment from being copied."""
-        self._archive_problem, self._respect = archive_problem, groups.respect
+        self._archive_problem, self._respect, self._prefix = archive_problem, groups.respect, prefix
         broker, clock = seat.broker, seat.clock
         self._broker, self._broker_id, self._log = broker, seat.broker_id, seat.log
         self._overrides, self._clock, self._waits = overrides, clock, waits
@@ -137,9 +143,9 @@ class Observer:
         config = self._configs.get(name)
         drift = self._drift.get("") or self._archive_problem(partition)
         if not self._respect or refusal(config) is not None:
-            return Observed(local.segments, local.lineage, bounds, config, NO_GROUPS, drift)
+            return Observed(local.segments, local.lineage, bounds, config, NO_GROUPS, drift, self._prefix())
         groups = self._seen(partition, name, bounds, self._groups.get(name))
-        return Observed(local.segments, local.lineage, bounds, config, groups, drift)
+        return Observed(local.segments, local.lineage, bounds, config, groups, drift, self._prefix())
 
     def groups_after(
         self, partition: TopicIdPartition, name: str, bounds: LocalBounds, moment: float

@@ -10,6 +10,7 @@ from ..broker.tier_topic import TierTopic
 from ..broker.topics import TopicDescription
 from ..log.local_log import LogDirs
 from ..rules.decide import Policy, excluded, internal
+from ..rules.observed import PrefixProof
 from ..rules.sweep import ArchivedDeletes, no_archived_deletes
 from ..runtime.clock import Clock
 from ..runtime.id_source import IdSource
@@ -27,7 +28,8 @@ from .attention import Attention
 from .copier import CopyTools
 from .discovery import Choice, Discovery
 from .group_holds import GroupPolicy
-from .observe import ArchiveProblem, Observer, no_archive_problem
+from .lost_facts import LeftBehind, LostFactsTools, LostFactsWatch, nothing_left
+from .observe import ArchiveProblem, Observer, always_proven, no_archive_problem
 from .orphan_sweeps import OrphanSweeps
 from .other_replicas import OtherReplicas, ask_by_http
 from .partition_worker import ArchivedTo, PartitionWorker, WorkerTools, no_archive
@@ -78,8 +80,10 @@ class Beside:
     archived_to: ArchivedTo = no_archive
     archived_deletes: ArchivedDeletes = no_archived_deletes
     archive_problem: ArchiveProblem = no_archive_problem
+    prefix: Callable[[], PrefixProof] = always_proven
     quota: ByteQuota | None = None
     attention: Attention | None = None
+    left_behind: LeftBehind = nothing_left
 
 
 NOTHING_BESIDE = Beside()
@@ -127,6 +131,7 @@ def open_leader(
         topic.problems,
         attention.wait_for_it,
         beside.archive_problem,
+        beside.prefix,
     )
     policy = Policy(
         copy_lag_ms=round(settings.copy_.lag * 1000),
@@ -137,12 +142,13 @@ def open_leader(
     )
     quarantine = Quarantine(settings.sweep.quarantine_prefix, quota.take)
     sweep = SweepTools(store, tools.keys, beside.archived_deletes, settings.sweep.grace, listener, quarantine)
+    lost = LostFactsTools(store, tools.keys, cluster.cluster_id, beside.archived_deletes, beside.left_behind)
     board = StatusBoard()
     workers = WorkerTools(seat, observe, tools, policy, board, listener, beside.archived_to)
 
     def new_worker(partition: TopicIdPartition, name: str) -> PartitionWorker:
         orphans = OrphanSweeps(seat, partition, name, sweep)
-        return PartitionWorker(workers, partition, name, orphans)
+        return PartitionWorker(workers, partition, name, orphans, LostFactsWatch(seat, partition, name, lost, listener))
 
     hosted = hosted_partitions(settings, seat, attention)
     agent = Agent(hosted, new_worker, board, settings.copy_.concurrency, attention, observe.ahead)

@@ -30,6 +30,7 @@ from .act import Act, run
 from .copier import CopyTools
 from .dispatch import act_for
 from .integrity import IntegrityHolds
+from .lost_facts import LostFactsWatch
 from .observe import Observer
 from .orphan_sweeps import OrphanSweeps
 from .partition_report import failed, refused, reported
@@ -66,13 +67,18 @@ class PartitionWorker:
     """`advance` until it answers False; then again at the next reconcile."""
 
     def __init__(
-        self, tools: WorkerTools, partition: TopicIdPartition, name: str, orphans: OrphanSweeps | None = None
+        self,
+        tools: WorkerTools,
+        partition: TopicIdPartition,
+        name: str,
+        orphans: OrphanSweeps | None = None,
+        lost: LostFactsWatch | None = None,
     ) -> None:
         seat = tools.seat
         self._seat, self.partition, self.name = seat, partition, name
         self._observe, self._copies, self._policy = tools.observe, tools.copies, tools.policy
         self._board, self._listener, self._archived_to = tools.board, tools.listener, tools.archived_to
-        self._watch, self._orphans = IntegrityHolds(seat, tools.listener), orphans
+        self._watch, self._orphans, self._lost = IntegrityHolds(seat, tools.listener), orphans, lost
         self._reign: Reign | None = None
         self.barred: Why | None = None
         """Why the settings or its name keep it from being tiered; set by the agent at every reconcile."""
@@ -158,7 +164,7 @@ class PartitionWorker:
         for idle in ActKind:
             if idle not in decision.intents:
                 self._by_kind[idle].clear()
-        self._show(view, seen, decision)
+        self._show(view, seen, decision, memory.lost)
         kind = self._turn(decision)
         due = self._due(view, seen, tiered=refused_now is None and self.barred is None) or self._asks_time(memory)
         if due is not None:
@@ -197,6 +203,7 @@ class PartitionWorker:
             self._gone.look(seen.segments, seen.bounds, seen.epochs.last_epoch),
             self._orphans.missing if self._orphans else (),
             self._seat.time.clocks(),
+            self._lost.why(view, seen.bounds.local_start) if self._lost else None,
         )
 
     def _look_for_orphans(self, view: PartitionView) -> None:
@@ -265,6 +272,8 @@ class PartitionWorker:
         self._clear_setbacks()
         if self._orphans is not None:
             self._orphans.rest()
+        if self._lost is not None:
+            self._lost.rest()
         self._publish(PartitionStatus(self.name, self.partition.partition, self.partition.topic_id, leads=False))
 
     def _clear_setbacks(self) -> None:
@@ -303,10 +312,10 @@ class PartitionWorker:
             self._clear_setbacks()
         self._publish(refused(self._status, why))
 
-    def _show(self, view: PartitionView, seen: Observed, decision: Decision) -> None:
+    def _show(self, view: PartitionView, seen: Observed, decision: Decision, lost: Why | None) -> None:
         failing = {kind for kind, each in self._by_kind.items() if each.count}
         before, now = self._status, self._seat.time.now_ms()
-        status = reported(before, view, seen, decision, failing, now)
+        status = reported(before, view, seen, decision, failing, now).saying(facts_lost=lost.said if lost else None)
         if isinstance(decision.trim, NoTrim) and status.not_trimmed_reason != before.not_trimmed_reason:
             self._listener(TrimRefused(self.partition, self.name, decision.trim.why.said))
         if status.refused_reason is not None and status.refused_reason != before.refused_reason:

@@ -12,13 +12,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from ..broker.tier_topic import TierTopic
-from ..rules.recovery import RECOVERER, PartitionPlan, elected_of, facts_of
+from ..rules.lost_facts import LostFacts
+from ..rules.recovery import PartitionPlan, elected_of, facts_of
 from ..runtime.clock import Clock
 from ..runtime.id_source import IdSource
 from ..schemas.codec import encode_fact
 from ..state.errors import Fenced, IllegalTransition, InvalidRequest, Unavailable, UnknownOutcome
-from ..state.facts import Fact, LeaderElected, LiveFact, term_of
-from ..state.ids import FactId, TopicIdPartition
+from ..state.facts import Fact, LeaderElected, LiveFact, SegmentCopyStarted, term_of
+from ..state.ids import RECOVERER, FactId, TopicIdPartition
 from ..state.keys import key_of
 from ..state.offsets import Position
 from ..state.partition_view import PartitionView
@@ -122,6 +123,58 @@ def recover_partition(plan: PartitionPlan, tools: RecoverTools) -> Act[Partition
     return _checked(plan, term, view)
 
 
+def add_lost_facts(lost: LostFacts, tools: RecoverTools) -> Act[PartitionView]:
+    """Add the facts of segments that are whole in the bucket to a partition of which facts stand.
+
+    A term by no broker rules from its own position on, so no agent may run: one that began its own meanwhile would
+    fence what follows, and is found at the end. Interrupted, it is begun again from a new look, in a term of its own.
+    Raises Fenced, UnknownOutcome, IllegalTransition.
+    """
+    plan, partition = lost.plan, lost.plan.partition
+    view, number = tools.view, tools.view.tier_partition(partition)
+    view.require_fresh(number, 0)
+    now = view.partition(partition)
+    elected = elected_of(plan, FactId.of(tools.ids.uuid()), tools.clock.now_ms())
+    if now.term is not None and now.term.epoch > elected.epoch:
+        elected = replace(elected, epoch=now.term.epoch)
+    yield "append leader-elected"
+    view.wait_applied(number, _append(partition, elected, tools), APPLY_TIMEOUT_S)
+    standing = {live.key: live for live in view.facts(partition)}
+    term = Term(elected.epoch, standing[key_of(elected)].position, elected.id)
+    added = replace(
+        plan,
+        restored=lost.segments,
+        deletes=(),
+        standing=(),
+        log_start=None if plan.log_start == now.log_start else plan.log_start,
+    )
+    last = Position(-1)
+    for step, fact in facts_of(added, elected, term):
+        if isinstance(fact, SegmentCopyStarted):  # one may stand, whose end was lost: see `is_second_value`
+            fact = SegmentCopyStarted(replace(fact.attempt, broker_id=RECOVERER))
+        yield step
+        last = _append(partition, fact, tools)
+    view.wait_applied(number, last, APPLY_TIMEOUT_S)
+    return _added(now, lost, term, view)
+
+
+def _added(before: PartitionView, lost: LostFacts, term: Term, view: TierView) -> PartitionView:
+    """What was readable is, and so are the lost segments: nobody wrote in between."""
+    now = view.partition(lost.plan.partition)
+    if now.term != term:
+        raise Fenced("another term began meanwhile: an agent runs", partition=now.partition, ruling=now.term)
+    wanted = {*before.readable, *(replace(each.segment, term=term) for each in lost.segments)}
+    if set(now.readable) != wanted or now.contradictions:
+        raise IllegalTransition(
+            "the partition does not mean what was planned: look again",
+            partition=now.partition,
+            planned=len(wanted),
+            readable=len(now.readable),
+            contradictions="; ".join(now.contradictions) or None,
+        )
+    return now
+
+
 def _own_term(plan: PartitionPlan, standing: list[LiveFact]) -> LeaderElected | None:
     begun = [live.fact for live in standing if isinstance(live.fact, LeaderElected)]
     if not begun:
@@ -145,7 +198,7 @@ def _append(partition: TopicIdPartition, fact: Fact, tools: RecoverTools) -> Pos
         while tools.clock.monotonic() <= deadline:
             with suppress(Unavailable):  # a view that is behind shows it later
                 tools.view.require_fresh(number, 0)
-            found = next((live for live in tools.view.facts(partition) if live.key == key), None)
+            found = next((live for live in tools.view.facts(partition) if live.fact == fact), None)
             if found is not None:
                 return found.position
             tools.clock.sleep(0.5)

@@ -12,23 +12,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import replace
 
+from ..rules.lost_facts import is_unfinished
 from ..rules.recovery import ArchivedPartition, Standing
 from ..schemas.codec import decode_fact
 from ..state.apply import PartitionState
 from ..state.errors import CorruptData, InvalidRequest
-from ..state.facts import (
-    LeaderElected,
-    LiveFact,
-    LocalTrimIntended,
-    SegmentDeleteStarted,
-)
+from ..state.facts import LeaderElected, LiveFact, LocalTrimIntended, SegmentDeleteStarted, UnknownFact
 from ..state.ids import RemoteSegmentId, TopicIdPartition
 from ..state.keys import SAID_BY_PEOPLE, KeyKind, ParsedKey, parse_key
 from ..state.partition_view import PartitionView
 from ..state.segment import SegmentState
 from ..state.view import Entry
 
-BY_NO_TERM = SAID_BY_PEOPLE | {KeyKind.LEASE}
+BY_NO_TERM = SAID_BY_PEOPLE | {KeyKind.LEASE, KeyKind.LATER}
 
 
 def about_partitions(entries: Iterable[Entry]) -> Iterator[tuple[ParsedKey, Entry]]:
@@ -55,19 +51,22 @@ def read_history(entries: Iterable[Entry]) -> dict[TopicIdPartition, ArchivedPar
     states: dict[TopicIdPartition, PartitionState] = {}
     erased: set[RemoteSegmentId] = set()
     for key, entry in about_partitions(entries):
+        if entry.value is None and key.kind in BY_NO_TERM:  # may be of no partition: clocks and signatures
+            if key.partition in states:
+                states[key.partition].erase(entry.key)
+            continue
         state = states.setdefault(key.partition, PartitionState(key.partition))
         if entry.value is not None:
             fact = decode_fact(entry.key, entry.value)
             if not isinstance(fact, LocalTrimIntended):  # many, and of no consequence here
                 state.insert(LiveFact(entry.key, entry.position, fact))
-        elif key.kind in BY_NO_TERM:
-            state.erase(entry.key)
         elif key.kind in (KeyKind.COPY_STARTED, KeyKind.COPY_FINISHED) and key.segment_id is not None:
             erased.add(key.segment_id)
-    return {partition: _archived(state.view(), erased) for partition, state in states.items()}
+    return {partition: said_by(state.view(), erased) for partition, state in states.items()}
 
 
-def _archived(view: PartitionView, erased: Set[RemoteSegmentId]) -> ArchivedPartition:
+def said_by(view: PartitionView, erased: Set[RemoteSegmentId] = frozenset()) -> ArchivedPartition:
+    """What the facts of a partition say to a recovery. ``erased``: segments whose copy facts were erased."""
     # An archive whose oldest part was dropped may have a copy-finished without its copy-started: it says nothing then.
     known = {
         sid: each.state
@@ -85,12 +84,17 @@ def _archived(view: PartitionView, erased: Set[RemoteSegmentId]) -> ArchivedPart
         finished={segment.segment_id: segment for segment in view.readable if segment.segment_id not in erased},
         standing=tuple(live.fact for live in view.others if isinstance(live.fact, Standing)),
         deleted=view.deleted is not None,
-        unreadable=view.degraded,
+        unreadable=tuple(
+            f"{live.fact.reason}. position={live.position} key={live.key}"
+            for live in view.others
+            if isinstance(live.fact, UnknownFact)  # also what may be ignored: it would be lost with the old topic
+        ),
         addresses=frozenset(
             live.fact.management_address
             for live in view.others
             if isinstance(live.fact, LeaderElected) and live.fact.management_address
         ),
+        unfinished=frozenset(sid for sid, each in view.segments.items() if is_unfinished(each)),
     )
 
 
@@ -126,4 +130,5 @@ def _continued(before: ArchivedPartition, now: ArchivedPartition) -> ArchivedPar
         deleted=before.deleted or now.deleted,
         unreadable=(*before.unreadable, *now.unreadable),
         addresses=before.addresses | now.addresses,
+        unfinished=now.unfinished | {sid for sid in before.unfinished if sid not in now.states},
     )

@@ -6,7 +6,7 @@ damaged; one that describes another object than it is (a copy of a folder) is to
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import groupby, islice
@@ -54,22 +54,29 @@ class Uncommitted:
 Found = FoundSegment | DamagedManifest | ForeignManifest | Uncommitted
 
 
-def scan_bucket(store: ObjectReader) -> Iterator[Found]:
-    """Everything in the store that has the name of a segment's object. Raises Unavailable kinds, AccessDenied.
+def everything(base: str) -> bool:
+    """Look at each segment."""
+    return True
 
-    Memory: `WINDOW` manifests, of which `AT_ONCE` are read at a time.
+
+def scan_bucket(store: ObjectReader, prefix: str = "", wanted: Callable[[str], bool] = everything) -> Iterator[Found]:
+    """Everything below ``prefix`` that has the name of a segment's object. Raises Unavailable kinds, AccessDenied.
+
+    ``wanted``: of which segments, by base key. Memory: `WINDOW` manifests, of which `AT_ONCE` are read at a time.
     """
-    named = (found for found in store.list() if base_of(found.key) != found.key)
+    named = (found for found in store.list(prefix) if base_of(found.key) != found.key)
     segments = (
         (base, {found.key: found for found in objects})
         for base, objects in groupby(named, key=lambda found: base_of(found.key))
+        if wanted(base)
     )
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="recover") as pool:
         while window := list(islice(segments, WINDOW)):
-            yield from pool.map(lambda each: _look(store, *each), window)
+            yield from pool.map(lambda each: look_at(store, *each), window)
 
 
-def _look(store: ObjectReader, base: str, objects: dict[str, ObjectInfo]) -> Found:
+def look_at(store: ObjectReader, base: str, objects: Mapping[str, ObjectInfo]) -> Found:
+    """What a recovery makes of one segment. ``objects``: those that are there, by key. Reads the manifest."""
     key = object_key(base, ObjectKind.MANIFEST)
     if key not in objects:
         return Uncommitted(base, sum(found.size for found in objects.values()))
@@ -95,7 +102,9 @@ def _look(store: ObjectReader, base: str, objects: dict[str, ObjectInfo]) -> Fou
     )
 
 
-def _problem(base: str, manifest: SegmentManifest, block: TierstateBlock, objects: dict[str, ObjectInfo]) -> str | None:
+def _problem(
+    base: str, manifest: SegmentManifest, block: TierstateBlock, objects: Mapping[str, ObjectInfo]
+) -> str | None:
     segment = block.segment
     if segment.object_key != base:
         return f"it describes another object, {segment.object_key}"

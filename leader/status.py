@@ -39,7 +39,7 @@ class PartitionStatus:
     ``uncopied_expires_at``: when the broker's own retention takes the oldest uncopied segment; None: not in sight.
     ``groups_asked_at``: what is said of consumer groups is as of then; None: they were not asked for.
     ``orphan_objects``: what no fact names, ``missing_objects``: of readable segments, at the last look; None: this
-    process has not looked yet.
+    process has not looked yet. ``facts_lost``: which facts the bucket tells to be lost, and the command that adds them.
     ``local_log_bytes``: of the broker's own log. Retention as it is obeyed: milliseconds and bytes, -1 is no limit.
     """
 
@@ -70,6 +70,7 @@ class PartitionStatus:
     orphan_objects: int | None = None
     orphan_bytes: int | None = None
     missing_objects: int | None = None
+    facts_lost: str | None = None
     uncopied_expires_at: int | None = None
     local_log_bytes: int | None = None
     local_excess_bytes: int = 0

@@ -24,6 +24,7 @@ from ..state.errors import AccessDenied, Fenced, InvalidRequest, LineageTooLong,
 from ..state.facts import Fact, LeaderElected, LogStartAdvanced
 from ..state.ids import BrokerId, FactId, TopicIdPartition
 from ..state.keys import key_of
+from ..state.later_release import require_readable
 from ..state.lineage import below, compose, folded, highest_log_start
 from ..state.object_keys import ObjectKeys
 from ..state.offsets import Offset, Position, TimestampMs
@@ -247,7 +248,8 @@ def begin_term(seat: Seat, partition: TopicIdPartition, name: str) -> Act[Reign]
     """Begin a term: append `LeaderElected`, find it in the own view, and with it Q.
 
     The first term of a partition also writes the broker's earliest offset as the log start, before anything is copied.
-    Raises TierStateLost where something was, and what the store does: the term waits then.
+    Raises TierStateLost where something was, UpgradeNeeded where a later release wrote facts*, and what the store does:
+    the term waits then. *Its lineage is made of what the other facts say, and would be taken for the whole.
     """
     tier_partition = seat.view.tier_partition(partition)
     epoch, local = confirmed(seat, partition, name)
@@ -257,6 +259,7 @@ def begin_term(seat: Seat, partition: TopicIdPartition, name: str) -> Act[Reign]
         raise Fenced(
             "a later epoch already rules", topic=name, partition=partition, leader_epoch=epoch, ruling=view.term
         )
+    require_readable(view, name)
     check_known(view, name, seat.store, seat.keys)
     elected = LeaderElected(
         partition=partition,

@@ -8,21 +8,25 @@ decision goes by may have been asked for minutes ago: they are asked for again w
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from ..rules.decide import standing_order
 from ..rules.missing import objects_of
+from ..rules.recovery import FoundSegment
 from ..rules.trim import doubt_of
 from ..runtime.clock import Clock
 from ..runtime.listener import Listener, LocalTrimmed
 from ..state.errors import CorruptData, Fenced, ObjectNotFound, TimedOut
 from ..state.facts import LocalTrimIntended
 from ..state.ids import TopicIdPartition
+from ..state.object_keys import ObjectKind, object_key
 from ..state.offsets import Offset
 from ..state.partition_view import PartitionView
 from ..state.routing import LocalBounds
 from ..state.segment import RemoteSegment
 from ..storage.object_store import ObjectReader
 from .act import Act
+from .recover_scan import DamagedManifest, look_at
 from .term import Reign
 
 DELETE_RECORDS_TIMEOUT_S = 5.0
@@ -120,11 +124,19 @@ def given_up(view: PartitionView, local_start: Offset, before: Offset) -> list[R
 
 
 def check_objects(store: ObjectReader, segment: RemoteSegment) -> None:
-    """All three objects are there, with the sizes the fact names. Raises CorruptData naming the object."""
+    """All three objects are there, with the sizes the fact names, and a recovery from the manifest alone would restore
+    this very segment*: the end of the tier-state topic may be lost before it is archived. Raises CorruptData.
+    """
+    objects = {}
     for key, size in objects_of(segment).items():
         try:
-            found = store.head(key).size
+            objects[key] = store.head(key)
         except ObjectNotFound as error:
             raise CorruptData("object of a live segment is missing", object_key=key) from error
-        if found != size:
+        if (found := objects[key].size) != size:
             raise CorruptData("object of a live segment has another size", object_key=key, expected=size, found=found)
+    told = look_at(store, segment.object_key, objects)
+    if not isinstance(told, FoundSegment) or replace(told.segment, term=segment.term) != segment:
+        problem = told.problem if isinstance(told, DamagedManifest) else "it describes another segment"
+        key = object_key(segment.object_key, ObjectKind.MANIFEST)
+        raise CorruptData(f"no recovery would restore a live segment from its manifest: {problem}", object_key=key)

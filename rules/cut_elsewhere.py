@@ -14,7 +14,7 @@ from ..state.partition_view import PartitionView
 
 def offsets_cut_elsewhere(view: PartitionView, local_start: Offset) -> int:
     """How many; 0 when every record that left the broker is one we trimmed, or deleted in both tiers."""
-    if view.log_start is None:
+    if view.log_start is None or view.later:  # a trim may be among what only a later release reads*
         return 0
     return max(0, local_start - max(view.log_start, _trimmed(view) or 0))
 

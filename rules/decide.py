@@ -75,6 +75,8 @@ class Memory:
     """Objects of readable segments, at the last look."""
     clocks: Clocks | None = None
     """What ages are judged by; None: the clock that the caller passes is trusted."""
+    lost: Why | None = None
+    """Facts are lost, and the bucket tells which (`lost_facts.py`): nothing is deleted until a recovery added them."""
 
     @property
     def clock_doubt(self) -> Why | None:
@@ -181,7 +183,7 @@ def decide(
     retention deletes nothing there while the topic is refused, because Kafka's own then means something else.
     """
     memory = memory or Memory()
-    stopped = barred or standing_order(view) or (why_degraded(view) if view.degraded else None)
+    stopped = barred or standing_order(view) or (why_degraded(view) if view.degraded else None) or seen.prefix.copy
     unsafe = None
     if seen.drift is not None:
         unsafe = Why(Reason.TIER_STATE_UNSAFE, f"the tier-state topic is not safe any more: {seen.drift}")
@@ -189,9 +191,10 @@ def decide(
     doubt = memory.clock_doubt
     if memory.clocks is not None:
         now = memory.clocks.for_deletion if doubt is None else NO_DELETION
-    kept_local = stopped or unsafe or doubt or why_missing(still_missing(view, memory.missing))
+    unsafe = unsafe or memory.lost
+    kept_local = stopped or unsafe or seen.prefix.trim or doubt or why_missing(still_missing(view, memory.missing))
     trim = _trim(view, seen, policy, now, memory, kept_local)
-    kept = unsafe or paused(view)
+    kept = unsafe or paused(view) or seen.prefix.delete
     if kept is not None:
         return Decision(copy, trim, NoExpiry(kept), NoSweep(kept.said), NothingToErase(kept.said))
     return Decision(
@@ -269,7 +272,7 @@ def _refused_too(refused: Why | None, found: Expiry) -> Expiry:
 
 
 def _sweep(view: PartitionView, seen: Observed, policy: Policy, memory: Memory) -> StartDelete | SweepOrphans | NoSweep:
-    failed = failed_attempt(view, memory.term)
+    failed = failed_attempt(view, memory.term, seen.bounds)
     if failed is not None:
         return failed
     abandoned = next_sweep(view, seen.bounds, memory.abandoned, memory.monotonic, policy.sweep_grace_s)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..state.epochs import Lineage
 from ..state.facts import LeaderElected
+from ..state.ids import RECOVERER
 from ..state.lineage import compose
 from ..state.partition_view import PartitionView
 
@@ -33,9 +34,10 @@ def begun_on_an_empty_log(view: PartitionView, checkpoint: Lineage) -> Lineage |
 
     On a log that Kafka's retention has emptied, a new epoch takes the place of the one before it in the checkpoint, and
     nobody has heard of it. What is below is what that term said: nothing was written in between. Not where that term
-    knew an epoch above its log's beginning: that log was not empty, and this one is another branch, cut there*.
+    knew an epoch above its log's beginning: that log was not empty, and this one is another branch, cut there*. Nor
+    where that term is a recovery's: it names where the log begins now, in an epoch that it has not seen begin*.
     """
-    if view.leader is None or not checkpoint.entries:
+    if view.leader is None or view.leader.broker_id == RECOVERER or not checkpoint.entries:
         return None
     first, elder = checkpoint.entries[0], view.leader
     if not 0 < first.start_offset == elder.local_start or first.epoch <= (elder.lineage.last_epoch or 0):

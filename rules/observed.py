@@ -10,6 +10,22 @@ from ..state.offsets import Offset, TimestampMs
 from ..state.retention import LocalSegment
 from ..state.routing import LocalBounds
 from ..state.topics import TopicConfig
+from .reasons import Why
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixProof:
+    """Why the agent does not copy, trim, or delete now (`prefix.py`); None: it does. Each field implies the next one.
+
+    ``delete``: also each step that replaces an object, or takes a name that a copy of the cluster would take.
+    """
+
+    copy: Why | None = None
+    trim: Why | None = None
+    delete: Why | None = None
+
+
+PROVEN = PrefixProof()
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +39,7 @@ class Observed:
     groups: GroupsSeen
     drift: str | None = None
     """How the tier-state topic's configuration differs from what is safe."""
+    prefix: PrefixProof = PROVEN
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,9 @@ class Reason(StrEnum):
     NO_LOG_START = "no-log-start"
     CLOCKS_DISAGREE = "clocks-disagree"
     TIER_STATE_UNSAFE = "tier-state-unsafe"
+    PREFIX_CONTESTED = "prefix-contested"
+    PREFIX_UNPROVEN = "prefix-unproven"
+    PREFIX_ON_TRIAL = "prefix-on-trial"
     TIER_STATE_LOST = "tier-state-lost"
 
     CORRUPT_DATA = "corrupt-data"
@@ -92,6 +95,7 @@ _FAILURES: tuple[tuple[tuple[type[TierstateError], ...], Reason], ...] = (
     ((errors.LineageTooLong,), Reason.LINEAGE_TOO_LONG),
     ((errors.Fenced,), Reason.FENCED),
     ((errors.TierStateLost,), Reason.TIER_STATE_LOST),
+    ((errors.UpgradeNeeded,), Reason.DEGRADED),
 )
 
 
@@ -279,15 +283,36 @@ MEANINGS: Mapping[Reason, Meaning] = {
         "The tier-state topic's configuration is not what it must be.",
         "`tierstate check` says how to set it.",
     ),
+    Reason.PREFIX_CONTESTED: Meaning(
+        "copy, trim, expire",
+        "A copy of the cluster writes below the same bucket prefix, or a person gave the prefix to the other cluster. "
+        "Nothing is deleted, and nothing is copied while a process of it may live.",
+        "`tierstate keep-prefix`: [a copy of the cluster](operations.md#a-copy-of-the-cluster).",
+    ),
+    Reason.PREFIX_UNPROVEN: Meaning(
+        "trim, expire",
+        "The agent has no proof yet that no other cluster writes below its bucket prefix: it started after a crash, or "
+        "the object store takes no heartbeat. It copies, and deletes nothing in either tier.",
+        "Wait for 80 seconds after a start. Then `tierstate keep-prefix` shows which process does not answer.",
+    ),
+    Reason.PREFIX_ON_TRIAL: Meaning(
+        "expire",
+        "The agent took over after a silence or at another place, as a copy of the cluster would. It copies, and "
+        "deletes nothing for `prefix.trial`.",
+        "Wait, or `tierstate keep-prefix --execute`.",
+    ),
     Reason.TIER_STATE_LOST: Meaning(
         "copy, trim, expire",
         "Facts are missing: a partition of the tier-state topic does not begin at 0, or no fact speaks of a partition "
-        "of which the bucket has segments. Nothing is written or deleted.",
-        "Page a human, then `tierstate recover`: [it is lost](operations.md#the-tier-state-topic-is-lost).",
+        "of which the bucket has segments: nothing is written or deleted. Or no fact finishes the copy of a segment "
+        "that the bucket has whole: copying goes on, nothing is deleted.",
+        "`tierstate recover T:P`: [facts are lost](on-fire.md#facts-are-lost). The whole topic: page a human, then "
+        "`tierstate recover`: [it is lost](operations.md#the-tier-state-topic-is-lost).",
     ),
     Reason.CORRUPT_DATA: Meaning(
         "copy, trim",
-        "A segment on the broker's disk, or an object that replaces it, is not what it must be.",
+        "A segment on the broker's disk, or an object that replaces it, is not what it must be; or no recovery would "
+        "restore the segment from its manifest.",
         "Look at the file or object that is named; let another replica lead; `tierstate verify`.",
     ),
     Reason.STORE_AWAY: Meaning("copy, trim", "The object store does not answer, or asks to slow down.", "Look there."),

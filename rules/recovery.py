@@ -8,6 +8,8 @@ starts, orders and holds bind. Where it is silent (or there is none) a manifest 
     of a history that was left          lost        what a person said when the next one began (`lost_history.py`)
     otherwise                           restored
 
+An attempt that never finished stays abandoned, unless its manifest is there and offsets that left the broker are in no
+other segment*: then the fact that finished it was lost with the end of the topic.
 The lineage is built from the segments' own epochs, those of later terms first: every segment that a term copied was in
 that term's log, so where two segments contradict each other the later term's log is the one that went on.
 A log start counts as far as it holds on that lineage*: a log that began anew did not begin where the lost one did. A
@@ -33,15 +35,12 @@ from ..state.facts import (
     SegmentCopyStarted,
     SegmentDeleteStarted,
 )
-from ..state.ids import BrokerId, FactId, RemoteSegmentId, TopicId, TopicIdPartition
+from ..state.ids import RECOVERER, FactId, RemoteSegmentId, TopicId, TopicIdPartition
 from ..state.lifecycle import kept_segments
 from ..state.lineage import below, highest_log_start, holds_up_to, readable_ranges
 from ..state.offsets import Offset, OffsetRange, TimestampMs
 from ..state.segment import CopyAttempt, RemoteSegment, SegmentState, Term
 from ..state.termless_facts import ContradictionSettled, IntegrityHold, LineageSettled, OperatorOrder, ReaderLease
-
-RECOVERER = BrokerId(-1)
-"""The broker that a recovered `LeaderElected` names: none. It is how recover knows its own facts again."""
 
 GONE = frozenset({SegmentState.DELETE_SEGMENT_STARTED, SegmentState.DELETE_SEGMENT_FINISHED, SegmentState.ABANDONED})
 """What the archive says of segments that are not restored."""
@@ -66,7 +65,8 @@ class ArchivedPartition:
     """What the archive says of a partition: its whole history, as far as it is archived.
 
     ``log_starts``: all that were accepted. ``finished``: descriptors of the segments that were readable.
-    ``unreadable``: facts this version cannot read. ``addresses``: where the agents of all its terms answered.
+    ``unfinished``: those that are abandoned and of which no fact says that the copy was finished. ``unreadable``: facts
+    this version cannot read. ``addresses``: where the agents of all its terms answered.
     """
 
     partition: TopicIdPartition
@@ -79,6 +79,7 @@ class ArchivedPartition:
     deleted: bool = False
     unreadable: tuple[str, ...] = ()
     addresses: frozenset[str] = frozenset()
+    unfinished: frozenset[RemoteSegmentId] = frozenset()
 
 
 class Verdict(StrEnum):
@@ -175,7 +176,7 @@ def plan_partition(
     ruling = lineage_of([each.segment for each in standing], archived.leader)
     log_start, source = _log_start(found_here, archived, ruling)
     kept = kept_segments([each for each in archived.standing if isinstance(each, ContradictionSettled)])
-    certain, silent, deletes, left_out = [], [], [], []
+    certain, silent, unfinished, deletes, left_out = [], [], [], [], []
     for each in found:
         match archived.states.get(each.segment.segment_id):
             case SegmentState.COPY_SEGMENT_FINISHED:
@@ -184,6 +185,8 @@ def plan_partition(
                 if each.segment.segment_id not in kept:
                     deletes.append((each, archived.reasons.get(each.segment.segment_id, DeleteReason.LOG_START)))
                 left_out.append(LeftOut(each.segment, Verdict.DELETED, f"the archive says {state}"))
+            case SegmentState.ABANDONED if each.segment.segment_id in archived.unfinished:
+                unfinished.append(each)
             case SegmentState.ABANDONED as state:
                 left_out.append(LeftOut(each.segment, Verdict.ABANDONED, f"the archive says {state}"))
             case _ if each.segment.segment_id in left:
@@ -194,8 +197,14 @@ def plan_partition(
                 left_out.append(LeftOut(each.segment, Verdict.UNPROVEN, why))
             case _:
                 silent.append(each)
-    lineage = lineage_of([each.segment for each in (*certain, *silent)], archived.leader)
-    coverage = Coverage(tuple(each.segment for each in (*certain, *silent)), lineage)
+    lineage, coverage = _covered((*certain, *silent), archived.leader)
+    holes = _gaps(coverage, log_start, local_start, ())
+    last = [each for each in unfinished if each.segment.segment_id not in left and _fills(each.segment, holes)]
+    if last:
+        silent += last
+        lineage, coverage = _covered((*certain, *silent), archived.leader)
+    ended = [each for each in unfinished if each not in last]
+    left_out += [LeftOut(each.segment, Verdict.ABANDONED, "no fact says that its copy was finished") for each in ended]
     owners = {piece.segment.segment_id for piece in coverage.owned}
     lost = [each.segment for each in silent if each.segment.segment_id not in owners]
     left_out += [LeftOut(segment, Verdict.LOST, why_lost(segment, coverage)) for segment in lost]
@@ -251,6 +260,16 @@ def lineage_of(segments: Iterable[RemoteSegment], elder: LeaderElected | None = 
             starts[epoch] = min(start, starts.get(epoch, start))
             ends[epoch] = max(end, ends.get(epoch, end))
     return Lineage(tuple(EpochEntry(epoch, Offset(starts[epoch])) for epoch in sorted(starts)))
+
+
+def _covered(found: Iterable[FoundSegment], leader: LeaderElected | None) -> tuple[Lineage, Coverage]:
+    segments = tuple(each.segment for each in found)
+    lineage = lineage_of(segments, leader)
+    return lineage, Coverage(segments, lineage)
+
+
+def _fills(segment: RemoteSegment, holes: Iterable[OffsetRange]) -> bool:
+    return any(hole.start <= segment.offsets.end and segment.offsets.start <= hole.end for hole in holes)
 
 
 def _claims(entries: tuple[EpochEntry, ...], end: int) -> Iterator[tuple[LeaderEpoch, int, int]]:
@@ -312,6 +331,8 @@ def _sorted_out(
 
 def elected_of(plan: PartitionPlan, fact_id: FactId, at: TimestampMs) -> LeaderElected:
     """The term that recover begins: by no broker, in the highest epoch there is, with the lineage of the segments.
+
+    By the broker that it names, recover knows its own facts again.
 
     Its local start is the broker's where that told it, else the end of what is restored.
     """

@@ -1,8 +1,9 @@
 """What nobody finished or nobody knows: abandoned segments, and objects that no live fact names. Pure.
 
-An abandoned segment is swept when this very process has seen it so for the whole grace; a fenced one whose copy was
-finished, only when the leader has its offsets elsewhere*. An object is condemned only by a fact, live or archived, that
-names its segment id*: no fact means another cluster, Kafka's own plugin or a lost history; it is counted and reported.
+An abandoned segment is swept when this very process has seen it so for the whole grace, and the leader has its offsets
+elsewhere*: the fact that finished its copy may be lost (`lost_facts.py`). An object is condemned only by a fact, live
+or archived, that names its segment id*: no fact means another cluster, Kafka's own plugin, a lost history or lost
+facts; it is counted and reported.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from ..state.facts import DeleteReason, SegmentCopyFinished, SegmentDeleteFinished, SegmentDeleteStarted
+from ..state.facts import DeleteReason, SegmentDeleteFinished, SegmentDeleteStarted
 from ..state.ids import RemoteSegmentId, TopicIdPartition
 from ..state.lineage import highest_log_start
 from ..state.object_keys import ObjectKeys, ObjectKind
@@ -68,11 +69,12 @@ def still_abandoned(view: PartitionView, first_seen: Seen, now_s: float) -> dict
     return {segment_id: first_seen.get(segment_id, now_s) for segment_id in abandoned}
 
 
-def failed_attempt(view: PartitionView, term: Term | None) -> StartDelete | None:
+def failed_attempt(view: PartitionView, term: Term | None, bounds: LocalBounds) -> StartDelete | None:
     """An attempt of this very term that ended without its copy-finished being sent, and could not be taken back then.
 
     Asked between acts only, and one act at a time works on a partition, so none is in progress; had a copy-finished
-    been sent with an unknown outcome, the term would have ended.
+    been sent with an unknown outcome, the term would have ended. Had it been lost with the end of the topic, after a
+    trim, then this is the only copy*.
     """
     if doubt_of(view) is not None:
         return None
@@ -80,8 +82,9 @@ def failed_attempt(view: PartitionView, term: Term | None) -> StartDelete | None
         attempt = segment.attempt
         if segment.state is not SegmentState.COPY_SEGMENT_STARTED or attempt is None or attempt.term != term:
             continue
-        if not_own(attempt) is None and segment.segment_id not in view.kept:
-            return StartDelete(segment, DeleteReason.FAILED_ATTEMPT)
+        if segment.segment_id in view.kept or not_own(attempt) or only_copy(view, segment, bounds):
+            continue
+        return StartDelete(segment, DeleteReason.FAILED_ATTEMPT)
     return None
 
 
@@ -124,19 +127,27 @@ def was_abandoned(segment: SegmentMeaning) -> bool:
 
 
 def only_copy(view: PartitionView, segment: SegmentMeaning, bounds: LocalBounds) -> str | None:
-    """Which offsets of a finished copy would be lost with it; None when the leader has them all elsewhere*.
+    """Which offsets would be lost with it; None when the leader has them all elsewhere*.
 
-    *A copy that was finished but fenced may be the last of its offsets, when what was trimmed for it is gone.
+    *A copy that was finished may be the last of its offsets, when what was trimmed for it is gone: one that is fenced,
+    or whose copy-finished was lost with the end of the tier-state topic.
     """
-    if segment.subject is None or not any(isinstance(live.fact, SegmentCopyFinished) for live in segment.facts):
+    if segment.subject is None:
         return None
     log_start = view.log_start
     if segment.remote is not None:  # that of its own branch*: there it may be the last of its offsets
         log_start = highest_log_start(view.log_starts, segment.remote.leader_epochs)
-    start = max(segment.subject.offsets.start, log_start or 0)
-    if start > segment.subject.offsets.end:
+    return nowhere_else(view, segment.subject.offsets, log_start, bounds)
+
+
+def nowhere_else(
+    view: PartitionView, offsets: OffsetRange, log_start: Offset | None, bounds: LocalBounds
+) -> str | None:
+    """Return which of these offsets, from ``log_start`` on, neither another segment nor the leader's log has."""
+    start = max(offsets.start, log_start or 0)
+    if start > offsets.end:
         return None
-    for gap in view.coverage.gaps(OffsetRange(Offset(start), segment.subject.offsets.end)):
+    for gap in view.coverage.gaps(OffsetRange(Offset(start), offsets.end)):
         if gap.start < bounds.local_start or gap.end >= bounds.high_watermark:
             return f"its offsets {gap} may be nowhere else"
     return None

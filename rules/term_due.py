@@ -8,7 +8,7 @@ a log that was emptied the next epoch leaves nothing but its own beginning: so a
 from __future__ import annotations
 
 from ..state.epochs import Lineage
-from ..state.ids import BrokerId
+from ..state.ids import RECOVERER, BrokerId
 from ..state.lineage import compose
 from ..state.partition_view import PartitionView
 from ..state.routing import LocalBounds
@@ -29,6 +29,8 @@ def term_due(
         return "the leader epoch changed"
     if view.term.epoch > epoch or view.leader is None:
         return None
+    if view.leader.broker_id == RECOVERER:
+        return "a recovery began the term in force"  # nobody answers for it
     if view.leader.broker_id == broker and view.leader.management_address != address:
         return "its agent answers elsewhere"  # who asks why something waits would not come to it
     if is_emptied(view, bounds):

@@ -189,6 +189,18 @@ GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
         "1: the tier-state topic has parted from its archive (an older backup was put back), and nothing is deleted.",
         (),
     ),
+    "tierstate_prefix_contested": (
+        "1: another cluster, a copy of this one above all, writes below the same bucket prefix; nothing is changed.",
+        (),
+    ),
+    "tierstate_prefix_unproven": (
+        "1 while the agent has no proof that no other cluster writes below its prefix: it deletes and trims nothing.",
+        (),
+    ),
+    "tierstate_prefix_on_trial": (
+        "1 while the agent deletes nothing because it took over after a silence or at another place.",
+        (),
+    ),
     "tierstate_topic_problems": ("Differences of the tier-state topic's configuration from what is safe.", ()),
     "tierstate_heads_lost": ("Partitions of the tier-state topic that do not begin at 0: facts are missing.", ()),
     "tierstate_gateway_connections": ("Connections open to a gateway.", ()),
@@ -196,6 +208,10 @@ GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "tierstate_proxy_connections": ("Clients connected to the proxy.", ()),
     "tierstate_proxy_memory_bytes": ("Of proxy.memory, in use.", ()),
     "tierstate_orphan_objects": ("Objects that no fact names.", ()),
+    "tierstate_facts_lost": (
+        "1: the bucket has whole segments of the partition whose facts are lost, and nothing of it is deleted.",
+        _PARTITION,
+    ),
     "tierstate_missing_objects": (
         "Objects of readable segments that are not in the store as they must be.",
         _PARTITION,

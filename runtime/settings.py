@@ -248,6 +248,19 @@ class Checkpoint(Section):
     keep: int = Field(default=3, ge=1, le=1000, description="Checkpoints kept for each tier-state partition.")
 
 
+class Prefix(Section):
+    """The proof that no other cluster writes below the bucket prefix."""
+
+    heartbeat: Duration = Field(
+        default=20.0, gt=0, le=20.0, description="Between two heartbeats; a proof is three of them old at most."
+    )
+    trial: Duration = Field(
+        default=86_400.0,
+        ge=0,
+        description="How long nothing is deleted or archived after an agent took over after a silence or elsewhere.",
+    )
+
+
 class Custodian(Section):
     """Partitions whose topic no longer exists."""
 
@@ -317,6 +330,7 @@ class Settings(Section):
     cache: Cache = Cache()
     archive: Archive = Archive()
     checkpoint: Checkpoint = Checkpoint()
+    prefix: Prefix = Prefix()
     custodian: Custodian = Custodian()
     management: Management = Management()
     gateway: Gateway = Gateway()

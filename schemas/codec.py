@@ -11,7 +11,8 @@ from ..state.facts import Fact, UnknownFact
 from ..state.keys import key_of
 from ..state.segment import CopyAttempt, RemoteSegment
 from .records import from_record, to_record
-from .registry import UnknownFingerprint, decode_record, encode_record, newest
+from .registry import UnknownFingerprint, decode_record, encode_record, name_of, newest
+from .release import RELEASE, is_since
 
 MAX_FACT_BYTES = 64 * 1024
 """A larger fact is refused by us, before sending: a known failure."""
@@ -44,6 +45,19 @@ ADDED: dict[str, dict[str, Any]] = {
 """What a record of an older version did not say yet."""
 
 
+LATER_FACT = "tierstate.v1.LaterFact"
+
+ENVELOPES: dict[str, tuple[str, str | None]] = {}
+"""Schemas that release 0.1.0 does not have, by full name: the first release that reads it, and the oldest that may
+ignore it. Such a fact travels in a `LaterFact`, so that a release without the schema knows what to do."""
+
+
+def in_envelope(value: bytes, written_by: str, ignorable_since: str | None) -> bytes:
+    """The encoded fact in a `LaterFact`."""
+    record = {"written_by": written_by, "ignorable_since": ignorable_since, "fact": value}
+    return encode_record(LATER_FACT, record)
+
+
 def encode_fact(fact: Fact) -> bytes:
     """A fact as the value of its record. Raises InvalidRequest above `MAX_FACT_BYTES` and for what no schema holds."""
     record = to_record(fact)
@@ -51,7 +65,10 @@ def encode_fact(fact: Fact) -> bytes:
         record["subject"] = (newest(type(fact.subject).__name__), record["subject"])
     key = key_of(fact)
     try:
-        value = encode_record(newest(type(fact).__name__), record)
+        name = newest(type(fact).__name__)
+        value = encode_record(name, record)
+        if name in ENVELOPES:
+            value = in_envelope(value, *ENVELOPES[name])
     except Exception as error:  # fastavro: ValidationError, OverflowError, UnicodeEncodeError, …
         reason = f"{type(error).__name__}: {error}"
         raise InvalidRequest("fact does not fit its schema", key=key, reason=reason) from error
@@ -65,8 +82,12 @@ def decode_fact(key: str, value: bytes) -> Fact | UnknownFact:
 
     Never raises: what this version cannot read, or what contradicts its key, is an UnknownFact with the reason.
     """
+    envelope: dict[str, Any] | None = None
     try:
         name, record = decode_record(value)
+        if name == LATER_FACT:
+            envelope = record
+            name, record = decode_record(envelope["fact"])
         kind = KINDS.get(name.rpartition(".")[2])
         if kind is None:
             return UnknownFact(key, f"not a fact: {name}")
@@ -75,10 +96,28 @@ def decode_fact(key: str, value: bytes) -> Fact | UnknownFact:
         fact: Fact = from_record(kind, record)
         minted = key_of(fact)
     except UnknownFingerprint as error:
-        return UnknownFact(key, f"unknown schema fingerprint {error.args[0]}")
+        return _of_later_release(key, f"unknown schema fingerprint {error.args[0]}", envelope)
     except Exception as error:  # fastavro raises whatever it meets in damaged bytes; none of it may pass for a fact
         return UnknownFact(key, f"unreadable value: {type(error).__name__}: {error}")
     return fact if minted == key else UnknownFact(key, f"the value is of another key, {minted}")
+
+
+def _of_later_release(key: str, reason: str, envelope: dict[str, Any] | None) -> UnknownFact:
+    if envelope is None:
+        return UnknownFact(key, f"{reason}: a later release wrote it, upgrade this process", later=True)
+    reason = f"{reason}: release {envelope['written_by']} or later wrote it, upgrade this process"
+    since = envelope["ignorable_since"]
+    try:
+        ignorable = since is not None and is_since(RELEASE, since)
+    except ValueError:
+        ignorable = False
+    return UnknownFact(key, reason, later=True, ignorable=ignorable)
+
+
+def may_be_later(value: bytes) -> bool:
+    """Whether `decode_fact` must look at it to know that no later release wrote it. Quick, for whole topics."""
+    name = name_of(value)
+    return name is None or name == LATER_FACT
 
 
 def fact_to_json(fact: Fact | UnknownFact) -> dict[str, Any]:

@@ -76,6 +76,12 @@ def _by_header() -> dict[bytes, tuple[str, Any]]:
     return {b"\xc3\x01" + fingerprint_of(name): (name, schema) for name, schema in schemas().items()}
 
 
+def name_of(value: bytes) -> str | None:
+    """The full name of the schema that a value names; None for none of ours."""
+    known = _by_header().get(value[:10])
+    return None if known is None else known[0]
+
+
 def encode_record(name: str, record: dict[str, Any]) -> bytes:
     """Single-object encoding: ``C3 01``, fingerprint, Avro binary.
 

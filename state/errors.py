@@ -27,10 +27,12 @@
     ├── PlannedRangeLost        a pinned plan can no longer be read as planned
     ├── BatchTooLarge           take it as it is stored: unpacked, a batch is more than its reader takes
     ├── CorruptData             page a human: bytes are not what they must be
+    │   ├── PrefixContested     page a human: another cluster writes below the same bucket prefix
     │   └── HistoryBroken       page a human: the tier-state topic is not of the history that is kept of it
     ├── LogGap                  page a human: offsets that must exist belong to nobody
     ├── IllegalTransition       page a human: two facts contradict each other
     ├── TierStateLost           page a human: facts are missing from the tier-state topic; recover brings them back
+    ├── UpgradeNeeded           upgrade this process: a later release wrote a fact that this one cannot read
     └── Difference              a comparison found a difference (exit code 1)
 
 Messages state facts last: ``segment is gone. partition=orders-3 segment_id=…``. HTTP status and exit code derive from
@@ -201,6 +203,10 @@ class BatchTooLarge(TierstateError):
     """A batch unpacks to more than its reader takes; names its first offset and how much is taken."""
 
 
+class PrefixContested(CorruptData):
+    """Page a human: another cluster, a copy of this one above all, writes below the same bucket prefix."""
+
+
 class HistoryBroken(CorruptData):
     """Page a human: the tier-state topic went back and on in another way than its archive and checkpoints have it."""
 
@@ -222,6 +228,10 @@ class TierStateLost(TierstateError):
     """Facts are missing from the tier-state topic, and nobody may decide by what is left. The message has `WAY_OUT`."""
 
     WAY_OUT = "stop every agent, then: tierstate recover (docs/operations.md#the-tier-state-topic-is-lost)"
+
+
+class UpgradeNeeded(TierstateError):
+    """A later release wrote a fact that the answer may depend on. Nothing is lost: upgrade this process."""
 
 
 class Difference(TierstateError):

@@ -154,10 +154,16 @@ Fact = (
 
 @dataclass(frozen=True, slots=True)
 class UnknownFact:
-    """A value this version cannot read, under a key it can: its partition is degraded read-only."""
+    """A value this version cannot read, under a key it can: its partition is degraded read-only.
+
+    ``later``: a later release wrote it, nothing is damaged. ``ignorable``: its writer allows this release to ignore it,
+    so it degrades nothing.
+    """
 
     key: str
     reason: str
+    later: bool = False
+    ignorable: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,8 @@ from typing import NewType, Self
 from .errors import InvalidRequest
 
 BrokerId = NewType("BrokerId", int)
+RECOVERER = BrokerId(-1)
+"""The broker that facts of a recovery name: none."""
 """Kafka's ``node.id``."""
 
 

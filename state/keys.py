@@ -6,6 +6,7 @@ key carries two meanings, compaction can only remove what was deliberately erase
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import assert_never
@@ -57,7 +58,12 @@ class KeyKind(StrEnum):
     SETTLED = "settled"
     MISSING = "missing"
     DELETED = "deleted"
+    LATER = "later"
+    """Any word that this release does not know: the fact of a later release, whose keys are ``T/P/word/ID``."""
 
+
+_KNOWN_WORDS = {kind.value for kind in KeyKind} | {"segment"}
+_WORD = re.compile("[a-z]+(?:-[a-z]+)*")
 
 SAID_BY_PEOPLE = frozenset({KeyKind.ORDER, KeyKind.HOLD, KeyKind.LINEAGE, KeyKind.SETTLED, KeyKind.MISSING})
 """By no term, and not leases, which readers take by themselves: nothing else in a bucket remembers these."""
@@ -130,6 +136,19 @@ def key_of(fact: Fact) -> str:
             assert_never(fact)
 
 
+SIGNATURES = 0
+"""The tier-state partition that holds all signatures."""
+
+
+def signature_key(process: str) -> str:
+    """Return the key under which a process signs: it appends a tombstone, and its heartbeat names the position of that.
+
+    It is the key of a lease that never was, on a topic that never was. So every version can parse it, in the archive
+    too, and a view is the same with and without it.
+    """
+    return f"{'A' * 22}/0/{KeyKind.LEASE}/{process}"
+
+
 def partition_prefix(partition: TopicIdPartition) -> str:
     """``T/P/``: how every key of a partition begins."""
     return f"{partition.topic_id}/{partition.partition}/"
@@ -166,6 +185,8 @@ def parse_key(key: str) -> ParsedKey | None:
             return ParsedKey(partition, KeyKind(kind), id=FactId(fact_id))
         case ["deleted", *numbers] if len(numbers) == 2:
             return ParsedKey(partition, KeyKind.DELETED, numbers=_numbers(numbers, key))
+        case [word, fact_id] if word not in _KNOWN_WORDS and _WORD.fullmatch(word):
+            return ParsedKey(partition, KeyKind.LATER, id=FactId(fact_id))
         case _:
             raise InvalidRequest("not a key of the tier-state topic", key=repr(key))
 

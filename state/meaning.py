@@ -58,6 +58,7 @@ def assemble(
     deleted = _of(accepted, PartitionDeleted)
     settled = _of(others, ContradictionSettled)
     texts = {fact.contradiction for fact in settled}
+    unknown = [(live, live.fact) for live in others if isinstance(live.fact, UnknownFact) and not live.fact.ignorable]
     return PartitionView(
         partition=partition,
         topic=leaders.leader.topic if leaders.leader else (readable[-1].topic if readable else None),
@@ -77,16 +78,17 @@ def assemble(
         missing=tuple(_of(others, PartitionMissing)),
         deleted=deleted[-1] if deleted else None,
         fenced=frozenset(fenced).union(segments.fenced),
-        degraded=tuple(
-            f"{live.fact.reason}. position={live.position} key={live.key}"
-            for live in others
-            if isinstance(live.fact, UnknownFact)
-        ),
+        degraded=tuple(_sentence(live, fact) for live, fact in unknown),
+        later=tuple(_sentence(live, fact) for live, fact in unknown if fact.later),
         contradictions=tuple(each for each in segments.contradictions if each not in texts),
         settled=tuple(settled),
         settled_lineages=tuple(_of(others, LineageSettled)),
         kept=kept_segments(settled),
     )
+
+
+def _sentence(live: LiveFact, fact: UnknownFact) -> str:
+    return f"{fact.reason}. position={live.position} key={live.key}"
 
 
 def _of(facts: Iterable[LiveFact], kind: type[F]) -> list[F]:

@@ -74,6 +74,9 @@ class PartitionView:
     deleted: PartitionDeleted | None = None
     fenced: frozenset[str] = frozenset()
     degraded: tuple[str, ...] = ()
+    """Every fact that this version cannot read and may not ignore."""
+    later: tuple[str, ...] = ()
+    """Those of ``degraded`` that a later release wrote: they are not lost, and only an upgrade reads them."""
     contradictions: tuple[str, ...] = ()
     """Those that no person settled."""
     settled: tuple[ContradictionSettled, ...] = ()
@@ -136,6 +139,10 @@ class PartitionView:
     def remote_bytes(self) -> int:
         """What the store holds for readable segments."""
         return sum(segment.object_bytes for segment in self.readable)
+
+    def gaps(self, within: OffsetRange) -> list[OffsetRange]:
+        """Offsets of ``within`` that no segment has. None while facts of a later release may be about them*."""
+        return [] if self.later else self.coverage.gaps(within)
 
     def in_range(self, offsets: OffsetRange) -> list[OwnedRange]:
         """Who owns these offsets, in order; where nobody does is a gap."""

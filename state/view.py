@@ -13,8 +13,8 @@ from typing import Protocol
 
 from .anchor import Anchor
 from .apply import PartitionState
-from .facts import Fact, LiveFact, UnknownFact
-from .ids import TopicIdPartition
+from .facts import Fact, LiveFact, SegmentCopyStarted, UnknownFact
+from .ids import RECOVERER, TopicIdPartition
 from .keys import partition_prefix
 from .offsets import Position
 from .partition_view import PartitionView
@@ -50,6 +50,14 @@ class SecondValue:
     second_position: Position
     first: bytes
     second: bytes
+
+
+def is_second_value(later: Fact | UnknownFact) -> bool:
+    """Return whether a value that lands over another one is an integrity alarm.
+
+    A recovery says again that a copy began, by no broker, where its end was lost: nobody else writes a key twice.
+    """
+    return not (isinstance(later, SegmentCopyStarted) and later.attempt.broker_id == RECOVERER)
 
 
 class TierView(Protocol):
@@ -239,6 +247,8 @@ class MemoryView:
             state = self._states.setdefault(place.partition, PartitionState(place.partition))
             state.insert(LiveFact(entry.key, entry.position, self._decode(entry.key, entry.value)))
         if before is None or before.value == entry.value or entry.key in self._seconds:
+            return None
+        if not is_second_value(self._decode(entry.key, entry.value)):
             return None
         second = SecondValue(entry.key, before.position, entry.position, before.value or b"", entry.value)
         self._seconds[entry.key] = second

@@ -307,6 +307,9 @@ def variables_of(name: str) -> dict[str, str]:
 @pytest.mark.parametrize(("name", "before"), [("agent", ["check"]), ("gateway", []), ("proxy", [])])
 def test_a_unit_runs_commands_that_exist_and_an_agents_checks_first(name: str, before: list[str]) -> None:
     service = unit(name)["Service"]
+    # lost facts keep no agent from copying: exit code 4 lets it start
+    shell = "/bin/sh -c '(.*) \\|\\| \\[ \\$\\? -eq 4 \\]'"
+    service["ExecStartPre"] = [re.sub(shell, r"\1", each) for each in service.get("ExecStartPre", [])]
     for key in ("ExecStartPre", "ExecStart"):
         for command in service.get(key, []):
             program, *arguments = shlex.split(command)

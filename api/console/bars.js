@@ -147,6 +147,7 @@ export function troubles(p) {
     ...p.holds.map((reason) => `held: ${reason}`),
     ...p.contradictions.map((reason) => `contradiction: ${reason}`),
   ];
+  if (p.facts_lost) said.push(`FACTS LOST: ${p.facts_lost}`);
   if (p.lineage_unknown) said.push("lineage unknown: some remote offsets cannot be placed");
   if (p.unavailable && known(p)) said.push(p.unavailable);
   return said;

@@ -8,6 +8,7 @@ import pytest
 
 from tests.api.conftest import Log
 from tests.api.gateways import RECORDS, Call, MemoryReader, asgi_call
+from tests.api.many_topics import ManyTopics
 from tierstate.api.app import create_app
 from tierstate.api.service import FetchService
 from tierstate.fetch.piece import LogicalBounds
@@ -44,6 +45,14 @@ def test_only_what_the_settings_name_is_served_also_where_it_is_not_tiered(path:
         ask = asgi_call(create_app(FetchService(reader, Gateway(topics=topics), SystemClock())))
         assert ask(f"/v1/topics/t{path}").status_code == (200 if served else 404), topics
         assert ("t" in {each["topic"] for each in ask("/v1/topics").json()["topics"]}) <= served
+
+
+def test_a_partition_with_lost_facts_shows_the_command_that_adds_them_and_none_that_deletes() -> None:
+    service = FetchService(ManyTopics({"t": 1}, agents={"t": "agent:1"}), Gateway(topics=("t",)), SystemClock())
+    lost = "facts are lost: tierstate recover t:0"
+    service.boards.known = lambda: {"agent:1": {("t", 0): {"facts_lost": lost}}}  # type: ignore[method-assign]
+    seen = asgi_call(create_app(service))(PARTITION).json()
+    assert (seen["facts_lost"], seen["cut_elsewhere"]) == (lost, None)
 
 
 def test_a_partition_shows_both_tiers(call: Call, log: Log) -> None:

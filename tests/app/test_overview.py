@@ -66,6 +66,11 @@ def test_offsets_that_neither_the_broker_nor_a_segment_has_are_trouble(
     assert (seen.trouble, seen.in_trouble) == (trouble, (1,) if trouble else ())
 
 
+def test_lost_facts_are_trouble_also_where_no_offset_is_in_no_tier() -> None:
+    seen = overview("orders", views(), {AT: board(status(0), status(1, facts_lost="tierstate recover orders:1"))})
+    assert (seen.trouble, seen.in_trouble) == (("facts lost",), (1,))
+
+
 def test_sizes_of_the_local_tier_are_what_agents_say() -> None:
     known = board(status(0, local_log_bytes=7), status(1, local_log_bytes=5))
     assert overview("orders", views(), {AT: known}).local_log_bytes == 12

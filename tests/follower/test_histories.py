@@ -17,7 +17,7 @@ from tierstate.follower.digests import live_set_digest
 from tierstate.follower.follower import Follower
 from tierstate.follower.following import Following
 from tierstate.follower.generations import InMemory
-from tierstate.follower.histories import begin_history, has_parted, left_behind, newest_history, places
+from tierstate.follower.histories import begin_history, has_parted, left_behind, newest_history, places, say_parted
 from tierstate.follower.object_names import TierPlace
 from tierstate.follower.parting import find_parting
 from tierstate.follower.rocksdb_view import RocksView, ViewIdentity
@@ -104,6 +104,28 @@ def test_what_one_agent_saw_every_agent_knows_for_ever() -> None:
     assert has_parted(world.store, world.topic.topic_id, 0) is not None
 
 
+def test_what_another_agent_sees_later_is_known_to_this_one_within_a_minute() -> None:
+    world = Archived().archived(10)
+    seen = archives(world)
+    assert seen.problem(0) is None
+    say_parted(world.store, world.topic.topic_id, 0, world.clock.now_ms(), "seen by another agent")
+    world.clock.advance(61)
+    assert "seen by another agent" in (seen.problem(0) or "")
+    with pytest.raises(HistoryBroken):
+        seen.check(0)
+
+
+def test_a_process_that_saw_nothing_ends_once_a_person_began_the_next_history() -> None:
+    world = Archived().archived(10)
+    seen = archives(world)
+    assert seen.problem(0) is None
+    begun(world)
+    world.clock.advance(61)
+    assert seen.problem(0) is not None
+    with pytest.raises(Fenced, match="started again"):
+        seen.check_over()
+
+
 def test_a_topic_that_was_made_again_has_parted_from_nothing() -> None:
     class MadeAgain(CleanedTopic):
         def current_topic_id(self) -> str:
@@ -148,7 +170,7 @@ def test_a_look_costs_one_list_and_a_small_read_and_comes_once_a_minute() -> Non
     assert asked == []
     world.clock.advance(61)
     seen.problem(0)
-    assert asked == ["list"], "what the furthest piece ends with is known"
+    assert asked == ["list", "get", "list"], "what was said about the history, and the pieces; their end is known"
 
 
 def test_a_follower_tells_the_archive_that_people_spoke_also_about_what_it_does_not_keep() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tests.histories.cloned import broken_by_clones
+from tests.histories.every_cut import a_tail_is_cut
 from tests.histories.forger import EVENTS
 from tests.histories.replica import Written
 from tests.histories.restored import broken_by_restores
@@ -342,6 +344,22 @@ def _lease(world: SmallWorld, offsets: OffsetRange, number: int, left: int) -> N
     world.topic.land(key_of(fact), encode_fact(fact))
 
 
+def a_copy_is_finished_too_late() -> str | None:
+    """An agent stops before it says that its copy is finished; the next leader sweeps the attempt."""
+    world = SmallWorld(1)
+    while world.processes[0].next_step != "append copy-finished":
+        world.take("0")
+    return _told(world, "elect", *["1*", "hour"] * 4, "0*", "1*")
+
+
+def a_reader_reads_what_is_condemned() -> str | None:
+    """Its lease is longer than the grace."""
+    world = SmallWorld(2)
+    _take(world, "0*")
+    _lease(world, world.promises.live.view().readable[0].offsets, 1, 90 * HOUR)
+    return _told(world, "order", *["hour", "0*"] * 6)
+
+
 DIRECTED = {
     "finish needs its start": a_finish_lands_again,
     "leadership before irreversible acts": a_trim_after_two_elections,
@@ -360,5 +378,12 @@ DIRECTED = {
     "age of the position": a_view_sleeps_for_months,
     "topic id": a_topic_is_created_again,
     "anchor": broken_by_restores,
+    "a proof before each change": broken_by_clones,
+    "strange signatures": broken_by_clones,
+    "answers": broken_by_clones,
+    "trial": broken_by_clones,
     "leases that go on": a_reader_reads_on,
+    "lost facts": a_tail_is_cut,
+    "fencing": a_copy_is_finished_too_late,
+    "leases": a_reader_reads_what_is_condemned,
 }

@@ -19,10 +19,11 @@ from tierstate.log.transaction_index import parse_transaction_index
 from tierstate.rules.erase import in_erasing_order
 from tierstate.rules.expire import AdvanceLogStart, NoExpiry, StartDelete, next_delete, next_log_start
 from tierstate.rules.reasons import Reason, Why
+from tierstate.rules.sweep import only_copy
 from tierstate.rules.trim import doubt_of
 from tierstate.state.epochs import Lineage
 from tierstate.state.errors import CorruptData
-from tierstate.state.facts import DeleteReason
+from tierstate.state.facts import DeleteReason, SegmentCopyFinished
 from tierstate.state.lineage import EpochEnd, compose, folded
 from tierstate.state.offsets import Offset
 from tierstate.state.segment import AbortedRange, SegmentState
@@ -57,6 +58,10 @@ def _no(*arguments: object) -> bool:
 
 def _yes(*arguments: object) -> bool:
     return True
+
+
+def _no_wait(*arguments: object, **named: object) -> float:
+    return 0.0
 
 
 def _fences_by_epoch_alone(leaders: Any, position: int, term: Any) -> bool:
@@ -108,6 +113,10 @@ def _doubt_but_holds(view: Any) -> Why | None:
     return doubt_of(replace(view, holds=()))
 
 
+def _doubt_but_degraded(view: Any) -> Why | None:
+    return doubt_of(replace(view, degraded=()))
+
+
 def _highest_remote(view: Any, bounds: Any, copied_before: int) -> int:
     found: int = max((piece.offsets.end for piece in view.coverage.owned), default=bounds.local_start - 1)
     return found
@@ -154,12 +163,17 @@ def _without_owner(lineage: Lineage, log_start: int | None) -> Lineage:
     return lineage if kept == lineage else Lineage(kept.entries[1:])
 
 
+def _of_finished_copies(view: Any, segment: Any, bounds: Any) -> str | None:
+    finished = any(isinstance(live.fact, SegmentCopyFinished) for live in segment.facts)
+    return only_copy(view, segment, bounds) if finished else None
+
+
 def _from_the_beginning(position: int) -> int:
     return position or OFFSET_BEGINNING
 
 
 GUARDS: dict[str, Guard] = {
-    "fencing": Guard("a fact at p is fenced by a higher term below p", "state.fencing:Leaders.fences", _no, 34),
+    "fencing": Guard("a fact at p is fenced by a higher term below p", "state.fencing:Leaders.fences", _no, None),
     "terms by position": Guard("a term is (E, Q)*", "state.fencing:Leaders.fences", _fences_by_epoch_alone, 1345),
     "read own writes": Guard("read your own writes*", "leader.term:Reign.read_own_write", _nothing, 0),
     "new term on unknown outcome": Guard(
@@ -231,6 +245,16 @@ GUARDS: dict[str, Guard] = {
         1,
         tuple(
             (f"{module}:doubt_of", _doubt_but_holds)
+            for module in ("rules.trim", "leader.trimmer", "rules.erase", "rules.expire", "rules.sweep")
+        ),
+    ),
+    "later facts": Guard(
+        "while a fact stands that this release cannot read and may not ignore: no trim, expiry, sweep, erase there*",
+        "leader.expirer:doubt_of",
+        _doubt_but_degraded,
+        20,
+        tuple(
+            (f"{module}:doubt_of", _doubt_but_degraded)
             for module in ("rules.trim", "leader.trimmer", "rules.erase", "rules.expire", "rules.sweep")
         ),
     ),
@@ -395,12 +419,43 @@ GUARDS: dict[str, Guard] = {
         71,
         (("rules.clocks:differ", _nothing),),
     ),
-    "leases": Guard("objects only when no live lease covers them", "rules.expire:lease_on", _nothing, 34),
+    "a proof before each change": Guard(
+        "the bucket is changed only with a proof that no other cluster writes there, which is asked for right before*",
+        "follower.prefix_claim:PrefixClaim.require",
+        _nothing,
+        None,
+    ),
+    "strange signatures": Guard(
+        "a heartbeat whose record is not in this topic was written by another cluster*",
+        "follower.prefix_claim:is_signed_here",
+        _yes,
+        None,
+    ),
+    "answers": Guard(
+        "a process that starts waits until each living one has signed again, in its own cluster's topic*",
+        "rules.prefix:_is_in_doubt",
+        _no,
+        None,
+    ),
+    "trial": Guard(
+        "a process that takes over after a silence, or at another place, deletes nothing*",
+        "follower.prefix_claim:trial_of",
+        _no_wait,
+        None,
+    ),
+    "leases": Guard("objects only when no live lease covers them", "rules.expire:lease_on", _nothing, None),
     "leases that go on": Guard(
         "a lease that its holder took to read on counts since the first one, which is not erased before it is over",
         "rules.leases:_goes_on",
         _no,
         None,
+    ),
+    "lost facts": Guard(
+        "a whole segment that no fact finished and whose offsets are in no tier stays until a recovery*",
+        "leader.lost_facts:LostFactsWatch.why",
+        _nothing,
+        None,
+        (("rules.sweep:only_copy", _of_finished_copies), ("leader.expirer:only_copy", _of_finished_copies)),
     ),
 }
 

@@ -65,7 +65,7 @@ class Process:
         observe = Observer(seat, POLICY, _as_it_is, topic.problems)
         rules, board = Policy(0, 0, allow_unclean=True, sweep_grace_s=1800.0), StatusBoard()
         shared = WorkerTools(seat, observe, tools, rules, board, world.tell, world.archived_to)
-        self.worker = PartitionWorker(shared, world.cluster.partition, NAME)
+        self.worker = PartitionWorker(shared, world.cluster.partition, NAME, lost=world.cut_tail.watch(seat))
         look = ClusterEvidence(control, "histories", 3, topic.problems, clock)
         policy = CustodyPolicy(grace_ms=DAY, reader_grace_ms=60_000)
         custody = CustodyTools(seat, look, policy, world.store, world.tell, world.archived_to)
@@ -75,6 +75,8 @@ class Process:
         """Of a look at the partition that is under way: the epoch, and what had changed when it began."""
         self.next_step = ""
         self._believes = False
+        self.stopped_by: tuple[str, ...] = ()
+        """Facts of a later release that its view had when the act began that is under way."""
 
     @property
     def busy(self) -> bool:
@@ -84,6 +86,8 @@ class Process:
     def step(self) -> None:
         """Up to the next irreversible step, and no further."""
         self.world.acting = self.broker
+        if self._act is None:
+            self.stopped_by = self.follower.store.state(self.world.cluster.partition).view().later
         often = 0.2 if self.world.forger.active else 0.03
         if self._act is None and self.world.rnd.random() < (often if self.world.cluster.exists else 0.8):
             self._act, self._looks_in = self._custodian.steps(), None

@@ -13,8 +13,10 @@ readers      at any time and by any view, are given the leader's own record, or 
 log start    never above such a record
 own objects  what forged facts name of another partition is never deleted, and in no view readable
 groups       no trim takes what a consumer group that counts has not read: not by a listing of before it moved
+later facts  a fact of a later release is never erased; agents that saw one they may not ignore write and delete nothing
 lost heads   once the head of the topic is gone, whoever writes or deletes has a view that is whole
 lost topics  once the topic is gone and empty again beside a bucket with segments, no agent writes or deletes anything
+lost tails   until a recovery adds what the cut end of the topic said, no object with the only copy of a record goes
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ from tierstate.state.partition_view import PartitionView
 from tierstate.state.routing import ReadRemote, route
 from tierstate.state.segment import RemoteSegment, SegmentState, Term
 from tierstate.state.termless_facts import ContradictionSettled, IntegrityHold, PartitionMissing, ReaderLease
-from tierstate.state.view import Entry
+from tierstate.state.view import Entry, is_second_value
 
 if TYPE_CHECKING:
     from tests.histories.world import World
@@ -74,6 +76,8 @@ class Promises:
     def __init__(self, world: World) -> None:
         self._world = world
         self._lost = False
+        self.replaying = False
+        """The records of a cut topic are read again, or a person restores facts: no agent decides anything."""
         self.live = PartitionState(world.cluster.partition)
         self.history = PartitionState(world.cluster.partition)
         self.evil = PartitionState(EVIL)
@@ -87,6 +91,8 @@ class Promises:
         self._readers = Readers(world, self._stored)
         self._kept: set[str] = set()
         """Objects that a person said are never to be deleted."""
+        self._unnamed: set[str] = set()
+        """Base keys of the objects whose facts were lost, perhaps."""
         self._first: dict[str, int] = {}
         """Key to the position at which it landed first: what lands again takes nobody's rights and gives none."""
 
@@ -95,11 +101,24 @@ class Promises:
         self._lost = True
         self.live = PartitionState(self._world.cluster.partition)
 
+    def lose_tail(self, unnamed: set[str]) -> None:
+        """What the topic still has is all that was ever said. ``unnamed``: base keys of all objects that are there."""
+        partition = self._world.cluster.partition
+        self.live, self.history, self._unnamed = PartitionState(partition), PartitionState(partition), unnamed
+        leases, self._leases, self._kept, self._first, self._written = self._leases, [], set(), {}, {}
+        self.replaying = True
+        for entry in self._world.topic.log:
+            self.landed(entry)
+        self._leases = [each for each in leases if each.key in self._first]
+        self.replaying = False
+
     def writing(self, who: int, key: str) -> None:
         """A process is about to say something, or to delete."""
         if key.startswith(self._world.topic.not_ours):
             return  # nobody promises a forger that what it forged stays
         assert not self._lost, f"{who} acts on {key}, though no fact is left of what is in the bucket"
+        stopped = self._world.processes[who].stopped_by  # an act under way may end, and the upgrade may come meanwhile
+        assert not stopped or not self.live.view().later, f"{who} acts on {key}, though its view has {stopped[0]}"
         if self._world.topic.start:
             follower = self._world.processes[who].follower
             held, expected = _held(follower), self._world.topic.live_at(follower.store.position(0))
@@ -114,17 +133,21 @@ class Promises:
             else:
                 self.evil.insert(LiveFact(entry.key, entry.position, decode_fact(entry.key, entry.value)))
             return
-        if not self._world.topic.landing_late and "/hold/" not in entry.key and (stops := self._what_stops()):
+        unasked = self._world.topic.landing_late or self.replaying
+        if not unasked and "/hold/" not in entry.key and (stops := self._what_stops()):
             assert not self._destroys(entry), f"{entry.key} landed while {stops}"
         if entry.value is None:
             self.live.erase(entry.key)
-            self._world.seen["erased"] += 1
-            self._erasing_changed_nothing()
+            if not self.replaying:
+                self._world.seen["erased"] += 1
+                self._erasing_changed_nothing()
             return
         live = LiveFact(entry.key, entry.position, decode_fact(entry.key, entry.value))
         self._first.setdefault(entry.key, entry.position)
         written = self._written.setdefault(entry.key, entry.value)
-        assert written == entry.value, f"{entry.key} was written twice, with two values"
+        assert written == entry.value or not is_second_value(live.fact), (
+            f"{entry.key} was written twice, with two values"
+        )
         if isinstance(live.fact, ReaderLease):
             self._leases.append(Pinned(live.key, live.fact, self._read_since(live.fact, live.position)))
         if isinstance(live.fact, IntegrityHold):
@@ -156,6 +179,8 @@ class Promises:
         view, drift = self.live.view(), self._world.topic.drift
         if view.holds:
             return "a hold stands"
+        if view.later:
+            return "a fact of a later release stands"
         if drift is not None:
             return f"the tier-state topic has drifted: {drift}"
         return "a pause stands" if paused(view) is not None and self._world.cluster.exists else None
@@ -192,7 +217,12 @@ class Promises:
     def check(self) -> None:
         if self._lost:
             return
+        if self._world.cut_tail.waiting:
+            self._world.cut_tail.check()
+            return
         self._erasing_changed_nothing()
+        later = self._world.later_release.key
+        assert later is None or later in self._world.topic.live_at(len(self._world.topic.log)), f"{later} was erased"
         self._objects_are_there()
         self._others_are_untouched()
         self._records_are_readable()
@@ -254,7 +284,7 @@ class Promises:
                 assert key in there, f"readable {segment.segment_id}, but {key} is gone"
         by_term: dict[Term, int] = {}
         for segment in view.readable:
-            assert segment.offsets.start > by_term.get(segment.term, -1), (
+            assert self._unnamed or segment.offsets.start > by_term.get(segment.term, -1), (
                 f"{segment.offsets} was copied twice by one term"
             )
             by_term[segment.term] = segment.offsets.end
@@ -264,7 +294,7 @@ class Promises:
         assert self._kept <= there, f"{sorted(self._kept - there)} were to be kept"
         for key in there - THEIRS:
             base = key.rsplit(".", 1)[0]
-            if base not in named:
+            if base not in named and (base in ever or base not in self._unnamed):
                 assert ever[base].state is GONE, f"{key} is named by no live fact, and nobody deleted it"
 
     def _others_are_untouched(self) -> None:
@@ -327,7 +357,7 @@ class Promises:
             assert not rules or unknown or log_start <= first, f"log start {log_start} is above {told}"
             if first >= local_start:
                 continue
-            holding = [s for s in view.readable if self._of(s).get(batch.base) == batch.data]
+            holding = [s for s in view.readable if self.stored_in(s).get(batch.base) == batch.data]
             assert holding, f"LOSS of {told}"
             if not rules:
                 continue
@@ -338,7 +368,7 @@ class Promises:
             except LogGap as gap:
                 raise AssertionError(f"GAP at {told}: {gap}; held by {[str(s.offsets) for s in holding]}") from gap
             assert isinstance(found, ReadRemote), f"{found} at {told}"
-            assert self._of(found.segment).get(batch.base) == batch.data, f"WRONG bytes for {told}"
+            assert self.stored_in(found.segment).get(batch.base) == batch.data, f"WRONG bytes for {told}"
 
     def _aborted_is_hidden(self) -> None:
         for segment in self.live.view().readable:
@@ -346,7 +376,7 @@ class Promises:
                 continue
             self._committed.add(segment.segment_id)
             hidden = AbortFilter(segment.aborted.entries)
-            for data in self._of(segment).values():
+            for data in self.stored_in(segment).values():
                 batch = self._world.cluster.ledger[data]
                 if batch.producer < 0 or batch.is_marker:
                     continue
@@ -358,7 +388,7 @@ class Promises:
         """None once the segment is condemned: a reader may find its objects, or not."""
         meant = self.live.view().segments.get(segment.segment_id)
         alive = meant is not None and meant.state is SegmentState.COPY_SEGMENT_FINISHED
-        return self._of(segment) if alive or segment.segment_id in self._batches else None
+        return self.stored_in(segment) if alive or segment.segment_id in self._batches else None
 
     def _past_is_unknown(self, view: PartitionView) -> bool:
         """Which it may be of an epoch that left no trace alone, until an agent looks at what a person told."""
@@ -376,10 +406,10 @@ class Promises:
         cluster, view = self._world.cluster, self.live.view()
         if view.log_start is None:  # where the first term will say that the log begins
             cluster.order(cluster.leader.end)
-        there = {(base, data) for segment in view.readable for base, data in self._of(segment).items()}
+        there = {(base, data) for segment in view.readable for base, data in self.stored_in(segment).items()}
         cluster.cut |= {batch.number for batch in cluster.truth if (batch.base, batch.data) not in there}
 
-    def _of(self, segment: RemoteSegment) -> dict[int, bytes]:
+    def stored_in(self, segment: RemoteSegment) -> dict[int, bytes]:
         """Base offset to bytes of every batch that was stored."""
         found = self._batches.get(segment.segment_id)
         if found is None:

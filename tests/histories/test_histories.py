@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.histories.cloned import broken_by_clones
 from tests.histories.directed import DIRECTED
 from tests.histories.guards import GUARDS, without
 from tests.histories.history import broken
+from tests.histories.later_release import BINDING, IGNORED
 from tests.histories.prove import run_block
 from tests.histories.restored import broken_by_restores
 from tests.histories.shrink import shrink
@@ -39,6 +41,9 @@ RARE = (
     "group given up",
     "head cut",
     "topic lost",
+    IGNORED,
+    BINDING,
+    "tail cut",
 )
 LATE = ("late large put", "late large put after a deletion", "late large put over itself", "late small put")
 READS = ("remote read", "remote read that the broker confirmed", "LineageUnconfirmed")
@@ -99,6 +104,11 @@ def test_every_interleaving_of_two_agents_means_the_same_under_every_compaction(
 @pytest.mark.parametrize("block", range(3))
 def test_every_promise_holds_in_a_topic_that_is_put_back_to_older_states(block: int) -> None:
     assert broken_by_restores(range(20 + 20 * block, 40 + 20 * block)) is None
+
+
+@pytest.mark.parametrize("block", range(3))
+def test_nothing_is_deleted_where_a_cluster_and_its_copy_share_a_bucket(block: int) -> None:
+    assert broken_by_clones(range(60 + 40 * block, 100 + 40 * block)) is None
 
 
 def test_a_failing_history_is_shrunk_to_what_breaks_it() -> None:

@@ -3,7 +3,7 @@
 Compaction is legal by construction: a replica's cleaner removes a record only when a later one of its key is older
 than ``min.compaction.lag.ms``, and a tombstone only ``delete.retention.ms`` after the pass that removed the last value
 before it (KIP-534). Replicas are cleaned apart from each other, and every poll may read another one. What is not legal:
-somebody cuts its head, or loses all of it.
+somebody cuts its head, or loses its tail, or all of it.
 """
 
 from __future__ import annotations
@@ -83,6 +83,15 @@ class HistoryTopic:
         self.start = Position(0)
         for each in (self.log, self.times, self.this_term, self.flight):
             each.clear()
+
+    def cut(self, end: int) -> None:
+        """Every replica ends at ``end``, and nothing is on its way."""
+        del self.log[end:], self.times[end:]
+        for each in self.replicas:
+            each.gone = {at for at in each.gone if at < end}
+            each.horizons = {at: when for at, when in each.horizons.items() if at < end}
+        self.this_term.clear()
+        self.flight.clear()
 
     def land(self, key: str, value: bytes | None) -> Position:
         entry = Entry(key, Position(len(self.log)), value)

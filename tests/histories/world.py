@@ -13,10 +13,12 @@ from random import Random
 
 from tests.histories.clocks import Clocks
 from tests.histories.cluster import NAME, Cluster, HistoryControl
+from tests.histories.cut_tail import CutTail
 from tests.histories.forger import Forger
 from tests.histories.groups import Groups
 from tests.histories.interruptions import Interruptions
 from tests.histories.late_store import LateStore
+from tests.histories.later_release import LaterRelease
 from tests.histories.process import Process, follow
 from tests.histories.promises import Promises, listed
 from tests.histories.topic import DAY, HOUR, MINUTE, HistoryTopic
@@ -99,6 +101,7 @@ class World:
         self.groups = Groups(seed, self.cluster, self.clock, self.seen)
         self.cluster.listed = self.groups.listing
         self.promises = Promises(self)
+        self.cut_tail = CutTail(self, STEPS)
         self.topic.landed, self.topic.writing = self.promises.landed, self.promises.writing
         self.cluster.trimming = self.promises.trimming
         self.clock.asleep = lambda: self.topic.land_late() if self.rnd.random() < 0.2 else None
@@ -108,12 +111,15 @@ class World:
         self.slow: list[OperatorOrder] = []
         """``keeper``: the broker that leads the tier-state partition."""
         self.forger = Forger(self)
+        self.later_release = LaterRelease(self)
         self.interruptions = Interruptions(self)
         self.acting = 0
         """The broker whose agent takes a step."""
         self.deleted_at = self.rnd.randrange(STEPS // 3, STEPS) if self.rnd.random() < 0.15 else STEPS
         self.beheaded_at = self.rnd.randrange(STEPS // 3, STEPS) if self.rnd.random() < 0.1 else STEPS
         self.lost_at = self.rnd.randrange(STEPS // 3, STEPS) if self.rnd.random() < 0.1 else STEPS
+        if min(self.deleted_at, self.beheaded_at, self.lost_at) < STEPS:
+            self.cut_tail.at = STEPS
 
     def tell(self, event: object) -> None:
         self.seen[type(event).__name__] += 1
@@ -140,9 +146,11 @@ class World:
                 self.cut_head()
             if step >= self.lost_at:
                 self.lose_topic()
+            self.cut_tail.step(step)
             self.groups.step(step)
             self.clocks.step(step)
             self.interruptions.step()
+            self.later_release.step()
             self.store.step(step)
             if self.archived is not None and self._archiving.random() < 0.01:
                 self.archived = len(self.topic.log)
@@ -275,10 +283,10 @@ class World:
             return
         dead = self.rnd.choice(self.processes)
         store = dead.kill()
-        self.processes[dead.broker] = Process(self, dead.broker, dead.age + 1, self._left_of(store))
+        self.processes[dead.broker] = Process(self, dead.broker, dead.age + 1, self.left_of(store))
         self.seen["crash"] += 1
 
-    def _left_of(self, store: ViewStore) -> ViewStore | None:
+    def left_of(self, store: ViewStore) -> ViewStore | None:
         chance = self.rnd.random()
         return store if chance < 0.6 else None if chance < 0.8 else snapshot(store)
 
@@ -286,7 +294,7 @@ class World:
         """A follower reads on, or is started again; at a captured end it holds what every other one holds there."""
         at = self.rnd.randrange(len(self.followers))
         if self.rnd.random() < 0.2:
-            store = self._left_of(self.followers[at].store)
+            store = self.left_of(self.followers[at].store)
             self.followers[at] = follow(self, 100 + at, store, kind=True)
         self.promises.captured(self.followers[at])
 

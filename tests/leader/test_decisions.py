@@ -16,7 +16,7 @@ from tierstate.rules.candidates import CopyCandidate, NothingToCopy, copied_offs
 from tierstate.rules.decide import ActKind, Memory, Policy, decide, refusal, standing_order
 from tierstate.rules.erase import NothingToErase
 from tierstate.rules.expire import NoExpiry
-from tierstate.rules.observed import NO_GROUPS, GroupsSeen, Observed
+from tierstate.rules.observed import NO_GROUPS, GroupsSeen, Observed, PrefixProof
 from tierstate.rules.orders import CutLocal
 from tierstate.rules.reasons import Reason, Why
 from tierstate.rules.sweep import NoSweep
@@ -160,6 +160,27 @@ def test_a_tier_state_topic_that_drifted_stops_everything_but_copying() -> None:
     kept = Why(Reason.TIER_STATE_UNSAFE, "the tier-state topic is not safe any more: cleanup.policy is delete")
     assert (found.trim, found.expire, found.sweep) == (NoTrim(kept), NoExpiry(kept), NoSweep(kept.said))
     assert found.erase == NothingToErase(kept.said)
+
+
+def test_while_a_copy_of_the_cluster_writes_nothing_is_done() -> None:
+    kept = Why(Reason.PREFIX_CONTESTED, "a copy runs")
+    found = decide(copied((0, 99)), seen(prefix=PrefixProof(kept, kept, kept)), POLICY, LATER)
+    assert found.idle
+    assert (found.copy, found.trim, found.expire) == (NothingToCopy(kept), NoTrim(kept), NoExpiry(kept))
+
+
+def test_an_agent_on_trial_copies_and_trims_and_deletes_nothing_remote() -> None:
+    trial = Why(Reason.PREFIX_ON_TRIAL, "it took over")
+    found = decide(ALL, seen(prefix=PrefixProof(delete=trial)), POLICY, LATER)
+    assert found.intents.keys() == {ActKind.TRIM}
+    assert found.expire == NoExpiry(trial)
+
+
+def test_an_agent_that_waits_for_a_proof_copies_and_deletes_nothing_in_either_tier() -> None:
+    waits = Why(Reason.PREFIX_UNPROVEN, "no answer yet")
+    found = decide(copied((0, 99)), seen(prefix=PrefixProof(None, waits, waits)), POLICY, LATER)
+    assert found.intents.keys() == {ActKind.COPY}
+    assert (found.trim, found.expire) == (NoTrim(waits), NoExpiry(waits))
 
 
 def test_a_degraded_partition_is_neither_copied_nor_trimmed() -> None:

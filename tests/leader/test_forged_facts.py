@@ -151,7 +151,7 @@ def test_a_settled_contradiction_is_still_not_condemned(
     segment = forge(world, *kinds)
     settled()
     view, found = reign.view(max_age=0), meant(world, segment)
-    assert failed_attempt(view, reign.term) is None
+    assert failed_attempt(view, reign.term, reign.bounds()) is None
     sweep = next_sweep(view, reign.bounds(), {segment.segment_id: -GRACE_S}, 0.0, GRACE_S)
     assert isinstance(sweep, NoSweep)
     reason = DeleteReason.FAILED_ATTEMPT if found.state is SegmentState.COPY_SEGMENT_STARTED else DeleteReason.ABANDONED

@@ -115,6 +115,11 @@ def test_offsets_below_the_local_start_that_neither_tier_has_are_a_gap(local_sta
     assert Gauges(view, local_log_start_offset=local_start)["tierstate_gap_offsets"] == missing
 
 
+def test_a_partition_with_lost_facts_is_counted() -> None:
+    assert Gauges(facts_lost="tierstate recover orders:0")["tierstate_facts_lost"] == 1
+    assert Gauges()["tierstate_facts_lost"] == 0
+
+
 def test_what_lies_below_the_log_start_is_no_gap() -> None:
     assert Gauges(view_of(segment(200, 299), log_start=200), local_log_start_offset=300)["tierstate_gap_offsets"] == 0
 

@@ -9,11 +9,13 @@ import pytest
 
 from tests.leader.recovery import Target, bucket, history, overwrite, plan, rewrite, same_meaning
 from tests.leader.world import FaultyTopic, World
+from tierstate.follower.heartbeat import sign
 from tierstate.leader.act import run_until
 from tierstate.leader.copier import copy_segment
 from tierstate.leader.recover_archive import continued
 from tierstate.rules.cut_elsewhere import cut_elsewhere
-from tierstate.rules.recovery import RECOVERER, Verdict
+from tierstate.rules.recovery import Verdict
+from tierstate.runtime.id_source import CountingIds
 from tierstate.schemas.codec import encode_fact
 from tierstate.state.errors import CorruptData, InvalidRequest
 from tierstate.state.facts import (
@@ -23,7 +25,7 @@ from tierstate.state.facts import (
     SegmentDeleteFinished,
     SegmentDeleteStarted,
 )
-from tierstate.state.ids import BrokerId, FactId, TopicId, TopicIdPartition
+from tierstate.state.ids import RECOVERER, BrokerId, FactId, TopicId, TopicIdPartition
 from tierstate.state.keys import key_of
 from tierstate.state.object_keys import ObjectKind, object_key
 from tierstate.state.offsets import Offset, TimestampMs
@@ -356,6 +358,13 @@ def test_a_key_of_unknown_form_in_the_archive_is_refused(world: World) -> None:
     world.topic.append(0, f"{world.partition.topic_id}/0/novelty/x", b"later")
     with pytest.raises(CorruptData, match="unknown form"):
         history(world)
+
+
+def test_signatures_of_processes_in_the_archive_name_no_partition(world: World) -> None:
+    world.process().copy_all()
+    before = history(world)
+    sign(world.topic, FactId.of(CountingIds(7).uuid()))
+    assert history(world) == before
 
 
 def test_what_the_archive_finished_and_the_bucket_lacks_is_missing(world: World) -> None:

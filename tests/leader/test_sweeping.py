@@ -104,7 +104,7 @@ def test_a_finished_copy_goes_only_when_its_offsets_are_elsewhere(
         assert isinstance(found, NoSweep)
         assert f"its offsets {nowhere} may be nowhere else" in found.reason
     unfinished = sweep(view_of(*abandoned(9, start, end)), bounds=bounds)
-    assert isinstance(unfinished, StartDelete), "a copy that was never finished holds nothing"
+    assert isinstance(unfinished, type(found)), "the fact that finished it may be lost"
 
 
 def test_what_lies_below_the_log_start_is_missed_by_nobody() -> None:
@@ -137,20 +137,20 @@ def test_nothing_is_swept_while_anything_is_doubtful(doubt: str) -> None:
 
 def test_an_attempt_of_the_own_term_that_ended_goes_without_a_grace() -> None:
     running = build.started(60, 9, TERM, 400, 449)
-    found = failed_attempt(view_of(running), TERM)
+    found = failed_attempt(view_of(running), TERM, BOUNDS)
     assert isinstance(found, StartDelete)
     assert (found.segment.segment_id, found.reason) == (build.segment_id(9), DeleteReason.FAILED_ATTEMPT)
-    assert failed_attempt(view_of(running), build.term(2, 90)) is None
-    assert failed_attempt(view_of(running), None) is None
-    assert failed_attempt(view_of(), TERM) is None
-    assert failed_attempt(view_of(*abandoned()), ZOMBIE) is None, "abandoned ones are watched for the grace"
+    assert failed_attempt(view_of(running), build.term(2, 90), BOUNDS) is None
+    assert failed_attempt(view_of(running), None, BOUNDS) is None
+    assert failed_attempt(view_of(), TERM, BOUNDS) is None
+    assert failed_attempt(view_of(*abandoned()), ZOMBIE, BOUNDS) is None, "abandoned ones are watched for the grace"
 
 
 @pytest.mark.parametrize("doubt", ["held", "degraded", "contradiction", "lineage unknown"])
 def test_an_own_attempt_stays_while_anything_is_doubtful(doubt: str) -> None:
     view = doubtful()[doubt]
     started = next(each for each in view_of(build.started(60, 9, TERM, 400, 449)).unsettled)
-    assert failed_attempt(replace(view, unsettled=(started,)), TERM) is None
+    assert failed_attempt(replace(view, unsettled=(started,)), TERM, BOUNDS) is None
 
 
 # --- abandoned segments: the way out ---------------------------------------------------------------------------------
@@ -246,7 +246,7 @@ def test_an_own_attempt_that_could_not_be_taken_back_is_taken_back_later(world: 
     reign = process.begin()
     act = copy_segment(reign, process.candidate(reign), process.tools)
     run_until(act, 3)
-    found = failed_attempt(reign.view(max_age=0), reign.term)
+    found = failed_attempt(reign.view(max_age=0), reign.term, reign.bounds())
     assert isinstance(found, StartDelete)
     run(start_delete(reign, found.segment, found.reason, process.events.append))
     Expiry(process, reign).work()
@@ -264,7 +264,7 @@ def test_an_own_attempt_that_is_no_longer_one_is_not_taken_back(state: str, worl
     act = copy_segment(reign, process.candidate(reign), process.tools)
     for _ in range(5):
         next(act)
-    found = failed_attempt(reign.view(max_age=0), reign.term)
+    found = failed_attempt(reign.view(max_age=0), reign.term, reign.bounds())
     assert isinstance(found, StartDelete)
 
     def finish() -> None:

@@ -22,7 +22,7 @@ from tierstate.runtime.listener import TermEnded
 from tierstate.schemas.codec import encode_fact
 from tierstate.state.epochs import LeaderEpoch, Lineage
 from tierstate.state.facts import LeaderElected, LiveFact
-from tierstate.state.ids import BrokerId, FactId
+from tierstate.state.ids import RECOVERER, BrokerId, FactId
 from tierstate.state.keys import key_of
 from tierstate.state.lineage import compose
 from tierstate.state.offsets import Offset, TimestampMs
@@ -128,6 +128,15 @@ def test_an_epoch_goes_on_where_the_log_began_only_if_the_newest_term_knew_nothi
     view = build.view(replace_fact(build.leader(0, 3, lineage=Lineage.of(*knew)), local_start=Offset(15)))
     found = begun_on_an_empty_log(view, Lineage.of((4, 15)))
     assert found == (Lineage.of(*knew, (4, 15)) if goes_on else None)
+
+
+def test_a_term_of_a_recovery_does_not_say_how_the_next_epoch_began() -> None:
+    """It names where the log begins now; the epoch may have begun below that, on another branch."""
+    build = Build()
+    recovered = replace_fact(
+        build.leader(0, 3, lineage=Lineage.of((0, 0))), local_start=Offset(15), broker_id=RECOVERER
+    )
+    assert begun_on_an_empty_log(build.view(recovered), Lineage.of((4, 15))) is None
 
 
 def replace_fact(live: LiveFact, **changes: Any) -> LiveFact:

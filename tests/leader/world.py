@@ -21,6 +21,7 @@ from tierstate.follower.replay import catch_up
 from tierstate.leader.act import Act, run
 from tierstate.leader.copier import CopyTools, copy_segment
 from tierstate.leader.group_holds import GroupPolicy
+from tierstate.leader.lost_facts import LostFactsWatch
 from tierstate.leader.observe import Observer
 from tierstate.leader.orphan_sweeps import OrphanSweeps
 from tierstate.leader.partition_worker import PartitionWorker, WorkerTools
@@ -266,13 +267,14 @@ class Process:
         groups: GroupPolicy | None = None,
         observe: Observer | None = None,
         orphans: OrphanSweeps | None = None,
+        lost: LostFactsWatch | None = None,
     ) -> PartitionWorker:
         world = self.world
         groups = groups or GroupPolicy(True, (), 7 * 86_400.0)
         plain = Observer(self.seat, groups, lambda name, config: config, world.topic.problems)
         policy = Policy(lag_ms, delay_ms, allow_unclean)
         tools = WorkerTools(self.seat, observe or plain, self.tools, policy, self.board, self.events.append)
-        return PartitionWorker(tools, world.partition, world.name, orphans)
+        return PartitionWorker(tools, world.partition, world.name, orphans, lost)
 
     def work(self, worker: PartitionWorker | None = None) -> PartitionWorker:
         """Until there is nothing to do, or something failed."""

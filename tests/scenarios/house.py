@@ -104,6 +104,7 @@ class House:
             f'[tier_state]\ntopic = "{self.tier_topic}"\npartitions = 2\nreplication_factor = 1\n'
             f'[tiering]\ninclude = ["{self.name}-.*"]\n'
             f'[agent]\nlog_dirs = ["{self.log_dir}"]\n'
+            f'[prefix]\nheartbeat = "1s"\n'
             f'[archive]\npartial_after = "0s"\n'
             f'[trim]\ndelay = "0s"\n[management]\nlisten = "127.0.0.1:0"\n[gateway]\nlisten = "127.0.0.1:0"\n'
         )

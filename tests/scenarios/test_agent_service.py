@@ -148,6 +148,7 @@ def test_an_agent_whose_store_never_answers_stops_and_the_next_one_goes_on(
     assert agent.events(ABANDONED)
     bucket.silent = lambda method, path: False
     again = house.start("agent", *bucket.flags)
+    again.says("agent ready")
     eventually(lambda: len(house.logs(topic)) == 1)
     assert again.stop(seconds=SECONDS) == 0
     assert not again.events(ABANDONED)

@@ -77,9 +77,15 @@ def test_the_head_of_the_topic_is_cut_and_its_policy_repaired(house: House) -> N
     for partition in (0, 1):
         cut(house.kafka, topic, partition, -1)
     shutil.rmtree(house.folder / "state")
-    everybody = ("init",), ("agent", "--once"), ("describe", tiered.topic), ("consume", f"{tiered.topic}:0")
+    everybody = (
+        ("init",),
+        ("status",),
+        ("agent", "--once"),
+        ("describe", tiered.topic),
+        ("consume", f"{tiered.topic}:0"),
+    )
     tiered.everybody_says(4, "its head is gone", *everybody)
-    checked = {each["check"]: each for each in house.json("check", code=1)}
+    checked = {each["check"]: each for each in house.json("check", code=4)}
     assert not checked["tier-state topic"]["ok"]
     assert WAY_OUT in checked["tier-state topic"]["detail"]
     assert house.objects() == tiered.objects
@@ -97,9 +103,10 @@ def test_the_topic_is_lost_and_made_anew_by_init_alone(house: House) -> None:
     nothing = "no fact speaks of this partition"
     tiered.everybody_says(4, nothing, ("consume", f"{tiered.topic}:0"), ("digest", tiered.topic))
     assert nothing in tiered.agent(code=3)
-    described = house.run("describe", tiered.topic).stdout
+    described = house.run("describe", tiered.topic, code=4).stdout
     assert f"FACTS LOST  {nothing}" in described
     assert WAY_OUT in described
+    assert [each["trouble"] for each in house.json("status", code=4)] == [["facts lost"]]
     assert house.json("verify", tiered.topic, code=4)["summary"]["corrupt"] == 1
     assert house.run("facts", tiered.topic).stdout == ""
     assert house.objects() == tiered.objects

@@ -157,7 +157,7 @@ def pieces(lost: Lost) -> list[Path]:
 def test_the_archive_binds_and_a_changed_byte_in_it_is_found(lost: Lost, pieces: list[Path]) -> None:
     house, fresh = lost.house, lost.fresh
     plan = house.json("recover", "--from-archive", *fresh)
-    assert len(plan["archived_to"]) == len(pieces) > 0
+    assert len(plan["archived_to"]) == len({each.parent for each in pieces}) > 0
     assert {each["log_start_offset_from"] for each in plan["partitions"]} == {"archive"}
     assert house.json("recover", "--without-archive", *fresh)["archived_to"] is None
     assert house.json("verify", lost.topic)["findings"] == []

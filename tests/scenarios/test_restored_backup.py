@@ -109,7 +109,12 @@ def test_a_restored_broker_and_the_archive_of_its_lost_future_are_told_apart_and
         assert "tierstate_history_broken 1.0" in agent.metrics()
 
     typed = [words for _, *words in commands("Brokers were restored from an older backup")]
-    assert typed == [["recover", "--begin-history"], ["recover", "--begin-history", "--execute"], ["check"]]
+    assert typed == [
+        ["recover", "--begin-history"],
+        ["recover", "--begin-history", "--execute"],
+        ["keep-prefix", "--execute"],
+        ["check"],
+    ]
     plan = house.json("recover", "--begin-history", code=1)
     assert any(each["parted_at"] is not None and each["lost"] for each in plan["tier_partitions"])
     left = [each for row in plan["partitions"] for each in row["left"]]
@@ -117,6 +122,7 @@ def test_a_restored_broker_and_the_archive_of_its_lost_future_are_told_apart_and
     assert not any(row["gone"] for row in plan["partitions"])
     assert house.json("recover", "--begin-history", "--execute", code=1)["begun"] == 1
     assert "have not parted" in house.run("recover", "--begin-history", code=2).stderr
+    house.run("keep-prefix", "--execute")
 
     said = restored.work()
     assert not [each for each in said if each["event"] == "chore failed" and each["chore"] == "archive"], said

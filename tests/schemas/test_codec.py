@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,15 +22,17 @@ from tierstate.schemas.codec import (
     encode_fact,
     fact_from_json,
     fact_to_json,
+    in_envelope,
 )
 from tierstate.schemas.registry import encode_record
+from tierstate.schemas.release import RELEASE
 from tierstate.state import facts as said
 from tierstate.state import termless_facts
 from tierstate.state.epochs import LeaderEpoch
 from tierstate.state.errors import CorruptData, InvalidRequest
 from tierstate.state.facts import Fact, UnknownFact
 from tierstate.state.ids import FactId
-from tierstate.state.keys import key_of
+from tierstate.state.keys import key_of, partition_prefix
 from tierstate.state.offsets import Offset, Position
 from tierstate.state.segment import RemoteSegment
 
@@ -82,7 +85,42 @@ def test_an_unknown_fingerprint_is_an_unknown_fact_that_names_it(samples: dict[s
     fact = samples["LogStartAdvanced"]
     value = encode_fact(fact)
     found = decode_fact(key_of(fact), value[:2] + b"\x00" * 8 + value[10:])
-    assert found == UnknownFact(key_of(fact), "unknown schema fingerprint 0000000000000000")
+    assert isinstance(found, UnknownFact)
+    assert "unknown schema fingerprint 0000000000000000" in found.reason
+    assert (found.later, found.ignorable) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("since", "ignorable"), [(None, False), ("9.0.0", False), ("nonsense", False), (RELEASE, True), ("0.0.9", True)]
+)
+def test_a_later_release_says_which_releases_may_ignore_its_fact(
+    since: str | None, ignorable: bool, samples: dict[str, Fact]
+) -> None:
+    fact = samples["LineageSettled"]
+    assert isinstance(fact, termless_facts.LineageSettled)
+    unknown = b"\xc3\x01" + b"\x00" * 8 + encode_fact(fact)[10:]
+    key = f"{partition_prefix(fact.partition)}omen/{FactId.of(bytes(16))}"
+    found = decode_fact(key, in_envelope(unknown, "7.1.0", since))
+    assert isinstance(found, UnknownFact)
+    assert "release 7.1.0 or later" in found.reason
+    assert (found.later, found.ignorable) == (True, ignorable)
+
+
+def test_a_fact_in_an_envelope_is_the_fact(samples: dict[str, Fact]) -> None:
+    for fact in samples.values():
+        assert decode_fact(key_of(fact), in_envelope(encode_fact(fact), "7.1.0", None)) == fact
+
+
+def test_an_envelope_in_an_envelope_is_no_fact(samples: dict[str, Fact]) -> None:
+    fact = samples["LineageSettled"]
+    found = decode_fact(key_of(fact), in_envelope(in_envelope(encode_fact(fact), "7.1.0", None), "7.1.0", None))
+    assert isinstance(found, UnknownFact)
+    assert not found.later
+
+
+def test_the_release_that_facts_are_compared_with_is_the_packages() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    assert project["version"] == RELEASE
 
 
 def test_a_record_that_is_no_fact_is_an_unknown_fact(samples: dict[str, Fact]) -> None:

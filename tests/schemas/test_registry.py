@@ -9,7 +9,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import pytest
 from fastavro.schema import fingerprint
 
-from tierstate.schemas.codec import KINDS
+from tierstate.schemas.codec import KINDS, LATER_FACT
 from tierstate.schemas.records import from_record, to_record
 from tierstate.schemas.registry import (
     UnknownFingerprint,
@@ -36,6 +36,7 @@ FINGERPRINTS = {
     "tierstate.v1.CopyAttempt": "91c47d532bec6ea6",
     "tierstate.v1.EpochEntry": "7f43eb621b01c2f7",
     "tierstate.v1.IntegrityHold": "4f05b3f3f0c6cc22",
+    "tierstate.v1.LaterFact": "37586f6d20d6a543",
     "tierstate.v1.LeaderElected": "7b1c4d9a48e7187f",
     "tierstate.v1.LineageSettled": "5e556ca48de9c78a",
     "tierstate.v1.LocalTrimIntended": "d371fd1c60749cdb",
@@ -145,7 +146,7 @@ def every_dataclass() -> dict[str, type]:
 
 
 def test_every_dataclass_has_a_schema_and_every_schema_a_dataclass() -> None:
-    written = {name.rpartition(".")[2] for name in schemas()}
+    written = {name.rpartition(".")[2] for name in schemas()} - {LATER_FACT.rpartition(".")[2]}
     assert set(every_dataclass()) == written
 
 

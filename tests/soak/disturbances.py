@@ -316,6 +316,7 @@ def head_lost(ground: Ground, chance: random.Random) -> Look:
         ground.commanded("init")
         lost = [flag for each in ground.lost_topics for flag in ("--topic-id", each)]
         said = ground.commanded("recover", "--execute", "--agents-are-stopped", *lost, "--json", codes=(0, 4))
+        ground.commanded("keep-prefix", "--execute")
         lacking = {each["topic"] for each in json.loads(said)["partitions"] if each["gaps"] or each["missing"]}
         assert lacking <= {*ground.quiet}, f"recover misses offsets that nobody cut away: {said}"
     finally:
@@ -323,12 +324,17 @@ def head_lost(ground: Ground, chance: random.Random) -> Look:
             ground.stop_agent(each)
             ground.start_agent(each)
     began = time.monotonic()
+    sweep_orphans(ground)
+    return lambda: all(ground.copied(began, name, partition) for _, name, partition in ground.places())
+
+
+def sweep_orphans(ground: Ground) -> None:
+    """As a person: each is named."""
     for topic in TOPICS:
         found = json.loads(ground.command("sweep", ground.full(topic), "--json")[1])["found"]
         named = [flag for each in found if each["kind"] == "orphan" for flag in ("--orphan", each["object_key"])]
         if named:
             ground.commanded("sweep", ground.full(topic), "--execute", *named, codes=(0, 1))
-    return lambda: all(ground.copied(began, name, partition) for _, name, partition in ground.places())
 
 
 def _says(ground: Ground, index: int, what: str) -> bool:

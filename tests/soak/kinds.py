@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tests.soak import disturbances as acts
+from tests.soak.clone import cluster_copied
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ KINDS = (
     Kind("log begun anew", "it was copied and trimmed anew", acts.log_begun_anew),
     Kind("quiet topic's broker restarts", "its lineage stayed known", acts.quiet_restarted),
     Kind("head of the tier-state topic lost", "it was recovered, and every partition was copied on", acts.head_lost),
+    Kind("cluster copied", "nothing was deleted, and segments were copied afterwards", cluster_copied),
     Kind("quiet", "segments were copied", acts.nothing),
 )
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tierstate.state.epochs import LeaderEpoch, Lineage
@@ -33,6 +33,7 @@ from tierstate.state.keys import (
     murmur2,
     parse_key,
     partition_of_key,
+    partition_prefix,
     tier_partition_of,
 )
 from tierstate.state.offsets import Offset, OffsetRange, Position, TimestampMs
@@ -94,7 +95,7 @@ def cases(draw: st.DrawFn, build: Build) -> tuple[Fact, ParsedKey]:
         (PartitionMissing(tip, number, "c", broker, AT), ParsedKey(tip, KeyKind.MISSING, id=number)),
         (PartitionDeleted(tip, term, AT), ParsedKey(tip, KeyKind.DELETED, None, (epoch, position))),
     ]
-    assert {parsed.kind for _, parsed in table} == set(KeyKind)
+    assert {parsed.kind for _, parsed in table} == set(KeyKind) - {KeyKind.LATER}
     return draw(st.sampled_from(table))
 
 
@@ -113,6 +114,13 @@ def test_the_topics_own_fact_stands_under_a_key_without_partition() -> None:
     assert partition_of_key(TOPIC_META_KEY) is None
 
 
+@given(raw=RAW, word=st.from_regex("[a-z]{1,9}(-[a-z]{1,9})?", fullmatch=True))
+def test_a_word_of_a_later_release_still_names_its_partition(raw: bytes, word: str) -> None:
+    tip = TopicIdPartition(TopicId.of(raw), 3)
+    assume(word not in {kind.value for kind in KeyKind} | {"segment"})
+    assert parse_key(f"{partition_prefix(tip)}{word}/{T}") == ParsedKey(tip, KeyKind.LATER, id=FactId(T))
+
+
 T = "AAAAAAAAAAAAAAAAAAAAAA"
 
 
@@ -121,6 +129,11 @@ T = "AAAAAAAAAAAAAAAAAAAAAA"
     [
         "leader/1",
         f"leader/1/{T}/x",
+        f"leader/{T}",
+        f"Later/{T}",
+        f"later-/{T}",
+        f"later/{T}/1",
+        "later/1",
         f"leader/{2**31}/{T}",
         f"leader/01/{T}",
         f"leader/-1/{T}",

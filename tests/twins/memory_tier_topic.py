@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Collection, Mapping
 from contextlib import suppress
@@ -48,6 +49,14 @@ class MemoryTierTopic:
         """(tier-state partition, position) of records that compaction has taken."""
         self.drift: list[str] = []
         """What else `problems` answers."""
+
+    def copied(self) -> MemoryTierTopic:
+        """As after a copy of all brokers' disks: the same until now, and another one from now on."""
+        with self._grown:
+            other = MemoryTierTopic(len(self._logs), self._topic_id, self._clock)
+            other._logs = copy.deepcopy(self._logs)
+            other.compacted = set(self.compacted)
+            return other
 
     @property
     def topic_id(self) -> str:

@@ -1,0 +1,397 @@
+"""A process's proof that no other cluster writes below its bucket prefix (`rules/prefix.py` has the rules).
+
+    write own heartbeat -> list all heartbeats -> read those that are new -> judge
+
+In this order: of two processes that start at once at least one sees the other.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+
+from ..broker.tier_topic import TierTopic
+from ..rules.observed import PROVEN, PrefixProof
+from ..rules.prefix import (
+    FIRST_TRIAL_S,
+    PROOF_PERIODS,
+    Alone,
+    Before,
+    Contested,
+    NotYet,
+    Peer,
+    Verdict,
+    is_dead,
+    judge,
+    trial_of,
+)
+from ..rules.reasons import Reason, Why
+from ..runtime.clock import Clock
+from ..runtime.id_source import IdSource
+from ..runtime.watchdog import go_round
+from ..state.anchor import Anchor
+from ..state.errors import ObjectExists, ObjectNotFound, PrefixContested, TierstateError, Unavailable
+from ..state.ids import FactId
+from ..state.objects import ObjectInfo
+from ..storage.object_store import ObjectStore
+from .heartbeat import NO_PROOF_YET, Heartbeat, OtherTopics, is_signed_here, no_other_topics, read_heartbeat, sign
+from .keeper import Keeper, chosen_of, read_keeper
+from .object_names import ROOT, agents_prefix, heartbeat_key, is_heartbeat, kept_number
+
+SIGN_AGAIN_S = 3600.0
+"""A copy that was taken longer ago does not know the newest signature."""
+FORGET_S = 24 * 3600.0
+"""Heartbeats of processes that ended are deleted after so long."""
+LOOKS = 10
+"""In a period, while answers are waited for."""
+NOT_LOOKED = NotYet("the heartbeats in the bucket have not been read yet")
+WAY_OUT = (
+    "tierstate keep-prefix shows both sides, and gives the prefix to one (docs/operations.md#a-copy-of-the-cluster)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Claimant:
+    """The process that claims. ``broker_id`` -1: a command. ``place``: see `Heartbeat`. ``period_s``: of heartbeats."""
+
+    cluster_id: str
+    broker_id: int
+    host: str
+    place: str
+    period_s: float
+    trial_s: float
+
+
+@dataclass(slots=True)
+class _Seen:
+    """A heartbeat of another process. ``mark``: by which a listing shows that it was written again."""
+
+    beat: Heartbeat
+    ours: bool
+    answered: bool
+    elder: bool
+    mark: tuple[int, int]
+    changed_s: float
+
+
+class PrefixClaim:
+    """One thread beats; any thread asks."""
+
+    def __init__(
+        self,
+        topic: TierTopic,
+        store: ObjectStore,
+        claimant: Claimant,
+        clock: Clock,
+        ids: IdSource,
+        others: OtherTopics = no_other_topics,
+    ) -> None:
+        self._is_here = partial(is_signed_here, topic, others)
+        self._topic, self._store, self._claimant, self._clock, self._ids = topic, store, claimant, clock, ids
+        self._prefix = agents_prefix(claimant.cluster_id)
+        self._beating = threading.Lock()
+        self._keepers: list[Keeper] = []
+        self._kept = 0
+        self._verdict: Verdict
+        self._trouble: str | None = None
+        self._over = False
+        self._begin()
+
+    def _begin(self) -> None:
+        """Start over as a process that no other process has seen."""
+        self._verdict = NOT_LOOKED
+        self._process = FactId.of(self._ids.uuid())
+        self._written, self._attempts = b"", list[bytes]()
+        self._signature: Anchor | None = None
+        self._answers = frozenset[str]()
+        self._signed_s = self._proven_s = float("-inf")
+        self._first_written_s: float | None = None
+        self._first_proof_s: float | None = None
+        self._trial_s, self._chosen = self._claimant.trial_s, False
+        self._began_empty = False
+        self._others: dict[str, _Seen] = {}
+
+    @property
+    def contested(self) -> str | None:
+        """Why a person must decide, or None."""
+        verdict = self._verdict
+        return f"{verdict.why}; {WAY_OUT}" if isinstance(verdict, Contested) else None
+
+    @property
+    def proof(self) -> PrefixProof:
+        """What may be done now. New segments have drawn names, so copying waits for no answer."""
+        if self.contested is not None:
+            contested = Why(Reason.PREFIX_CONTESTED, self.contested)
+            alive = isinstance(self._verdict, Contested) and self._verdict.alive
+            return PrefixProof(contested if alive else None, contested, contested)
+        if (why := self._unproven()) is not None:
+            unproven = Why(Reason.PREFIX_UNPROVEN, why)
+            has_looked = self._verdict is not NOT_LOOKED and not self._over
+            return PrefixProof(None if has_looked else unproven, unproven, unproven)
+        left = self._trial_left()
+        if not left:
+            return PROVEN
+        why = (
+            "this process does not continue one that wrote here a moment ago: a copy of the cluster would not, either. "
+            f"Nothing is deleted for {left:.0f} s more; tierstate keep-prefix --execute ends the wait"
+        )
+        return PrefixProof(delete=Why(Reason.PREFIX_ON_TRIAL, why))
+
+    @property
+    def on_trial(self) -> bool:
+        """Whether the agent has its proof, and deletes nothing yet."""
+        return self.proof.trim is None and self.proof.delete is not None
+
+    def require(self, *, harms: bool) -> None:
+        """Return if the bucket may be changed now (`claimed_store.py`). Raises Unavailable: nothing was done."""
+        proof = self.proof
+        why = proof.delete if harms else proof.copy
+        if why is not None:
+            raise Unavailable(f"nothing is changed in the bucket: {why}")
+
+    def check(self) -> None:
+        """Raises PrefixContested when a person must decide."""
+        if self.contested is not None:
+            raise PrefixContested(self.contested)
+
+    def _unproven(self) -> str | None:
+        if not isinstance(self._verdict, Alone):
+            return self._trouble or self._verdict.why
+        age = self._clock.monotonic() - self._proven_s
+        if self._over or age >= PROOF_PERIODS * self._claimant.period_s:
+            return f"no proof that no other cluster writes here: {self._trouble or 'it is too old'}"
+        return None
+
+    def _trial_left(self) -> float:
+        since = self._first_proof_s
+        return self._trial_s if since is None else max(0.0, self._trial_s - (self._clock.monotonic() - since))
+
+    def run(self, stop: threading.Event) -> None:
+        """Until ``stop``. Answers are looked for more often."""
+        go_round("heartbeat", stop, self.beat, self._pause_s)
+
+    def _pause_s(self) -> float:
+        return self._claimant.period_s / (LOOKS if isinstance(self._verdict, NotYet) else 1)
+
+    def wait(self, stop: threading.Event) -> None:
+        """Until there is a proof, or ``stop``. Raises PrefixContested."""
+        while not stop.is_set():
+            self.check()
+            if self._unproven() is None:
+                return
+            stop.wait(min(0.05, self._claimant.period_s))
+
+    def beat(self) -> None:
+        """Write, look and judge once. What fails leaves the proof as old as it is."""
+        with self._beating:
+            if self._over:
+                return
+            try:
+                self._beat()
+                self._trouble = None
+            except TierstateError as error:
+                self._trouble = str(error)
+
+    def leave(self) -> None:
+        """Say goodbye: the next process need not wait. This process changes nothing from now on."""
+        with self._beating:
+            was, self._over = self._over, True
+            if was or self._signature is None or isinstance(self._verdict, Contested):
+                return
+            with suppress(TierstateError):
+                self._sign()  # a copy that was taken before does not know it
+                self._write(stopped=True)
+            if self._claimant.broker_id < 0:
+                with suppress(TierstateError):
+                    self._store.delete(self._key)
+
+    @property
+    def _key(self) -> str:
+        return heartbeat_key(self._claimant.cluster_id, self._claimant.broker_id, self._process)
+
+    def _beat(self) -> None:
+        now = self._clock.monotonic()
+        # a process of the other side writes nothing once a person has decided
+        if (self._signature is None or self.contested) and not self._look(self._list(), now):
+            return
+        if self._signature is None:
+            self._began_empty = self._is_empty()  # before anything is copied
+            self._sign()
+        elif now - self._signed_s >= SIGN_AGAIN_S:
+            with suppress(TierstateError):  # tried again by the next beat
+                self._sign()
+        self._write()
+        now = self._clock.monotonic()
+        listed = self._list()
+        if self._key not in listed:
+            self._begin()
+            raise Unavailable("this process's heartbeat was removed by a later process: it begins as a new one")
+        if not self._look(listed, now):
+            return
+        if not self._answers.issuperset(each.beat.process for each in self._others.values()):  # they wait
+            self._sign()
+            self._write()
+        peers = [self._peer(each, now) for each in self._others.values()]
+        verdict = judge(peers, self._claimant.period_s)
+        if isinstance(verdict, Alone):
+            if self._first_proof_s is None:
+                self._begin_trial(listed, now)
+                self._write()  # says so before the heartbeat of the predecessor is deleted
+            self._proven_s = now
+        self._verdict = verdict
+        if isinstance(verdict, Alone):
+            self._tidy(now)
+
+    def _list(self) -> dict[str, ObjectInfo]:
+        return {each.key: each for each in self._store.list(self._prefix)}
+
+    def _sign(self) -> None:
+        answers = frozenset(each.beat.process for each in self._others.values())
+        self._signature = sign(self._topic, self._process)
+        self._answers = answers
+        self._signed_s = self._clock.monotonic()
+
+    def _write(self, *, stopped: bool = False) -> None:
+        data = self._heartbeat(stopped=stopped)
+        self._attempts.append(data)
+        if not self._written and self._put(data):
+            return
+        try:
+            done = self._store.replace_if_same(self._key, data, self._written)
+        except ObjectNotFound:
+            return  # the listing shows it
+        if not done:
+            self._written = self._attempt_that_landed()
+            done = self._store.replace_if_same(self._key, data, self._written)
+        if not done:
+            raise Unavailable("the heartbeat of this process changed while it was written")
+        self._landed(data)
+
+    def _heartbeat(self, *, stopped: bool) -> bytes:
+        claimant, record = self._claimant, self._signature
+        assert record is not None
+        return Heartbeat(
+            self._process,
+            claimant.broker_id,
+            FactId.of(self._ids.uuid()),
+            claimant.host,
+            claimant.place,
+            self._topic.topic_id,
+            record.position,
+            record.sha256,
+            " ".join(sorted(self._answers)),
+            int(stopped),
+            NO_PROOF_YET if self._first_proof_s is None else round(self._trial_left()),
+            self._kept,
+        ).sealed()
+
+    def _put(self, data: bytes) -> bool:
+        try:
+            self._store.put_if_absent(self._key, data)
+        except ObjectExists:  # an attempt whose outcome was unknown
+            self._written = self._attempt_that_landed()
+            return False
+        self._landed(data)
+        return True
+
+    def _landed(self, data: bytes) -> None:
+        self._written, self._attempts = data, []
+        if self._first_written_s is None:
+            self._first_written_s = self._clock.monotonic()
+
+    def _attempt_that_landed(self) -> bytes:
+        """Raises Unavailable for what a copy of this very process wrote, which has its id and its memory."""
+        standing = self._store.get(self._key)
+        if standing not in self._attempts:
+            self._begin()
+            raise Unavailable("another process writes the heartbeat of this one: a copy of this machine runs")
+        return standing
+
+    def _look(self, listed: dict[str, ObjectInfo], now: float) -> bool:
+        """Take in what was listed. Return False if a person gave the prefix to another cluster."""
+        cluster = self._claimant.cluster_id
+        keys = {key for key in listed if is_heartbeat(cluster, key) and key != self._key}
+        for key in self._others.keys() - keys:
+            del self._others[key]
+        for key in sorted(keys):
+            self._read(key, listed[key], now)
+        numbers = sorted(number for key in listed if (number := kept_number(cluster, key)) is not None)
+        self._keepers += [read_keeper(self._store, cluster, number) for number in numbers[len(self._keepers) :]]
+        keeper = chosen_of(self._keepers)
+        if keeper is None or self._kept == keeper.number:
+            return True
+        is_old = any(each.ours and each.beat.kept >= keeper.number for each in self._others.values())
+        if not is_old and not self._is_here(keeper):
+            self._verdict = Contested(
+                f"{keeper.by} gave this prefix to another cluster: give this one another store.url"
+            )
+            return False
+        self._kept = keeper.number
+        if not is_old:
+            self._chosen, self._trial_s = True, 0.0
+        return True
+
+    def _read(self, key: str, info: ObjectInfo, now: float) -> None:
+        mark, seen = (int(info.modified_at), info.size), self._others.get(key)
+        if seen is not None and seen.mark == mark:
+            return
+        if seen is not None and seen.answered:  # once is enough: it is of this cluster as long as it lives
+            seen.mark, seen.changed_s = mark, now
+            return
+        beat = read_heartbeat(self._store, key)
+        if beat is None:
+            return
+        ours = self._is_here(beat)
+        answered = ours and self._process in beat.answers.split()
+        elder = self._first_proof_s is None if seen is None else seen.elder
+        self._others[key] = _Seen(beat, ours, answered and not beat.stopped, elder, mark, now)
+
+    def _peer(self, seen: _Seen, now: float) -> Peer:
+        beat, first = seen.beat, self._first_written_s
+        since = now if first is None else max(first, seen.changed_s)
+        disowned = not seen.ours and any(beat.process in keeper.others.split() for keeper in self._keepers)
+        rival = seen.elder and self._is_of_our_broker(beat)
+        name = f"broker {beat.broker_id} at {beat.host} (process {beat.process})"
+        stopped = bool(beat.stopped)
+        return Peer(name, seen.ours, seen.answered, stopped, rival, disowned, now - since)
+
+    def _is_of_our_broker(self, beat: Heartbeat) -> bool:
+        """Return False for commands, which have no broker, and for agents with another tier-state topic."""
+        own = (self._claimant.broker_id, self._topic.topic_id)
+        return self._claimant.broker_id >= 0 and (beat.broker_id, beat.topic_id) == own
+
+    def _begin_trial(self, listed: dict[str, ObjectInfo], now: float) -> None:
+        """Start the trial with the first proof. The store's own clock shows how long no process wrote."""
+        claimant, written_at = self._claimant, listed[self._key].modified_at
+        proven = [each for each in self._others.values() if each.beat.trial_s != NO_PROOF_YET]
+        before = []
+        for each in proven:
+            if each.ours and each.elder:
+                is_alive = not is_dead(self._peer(each, now), claimant.period_s)
+                place = (each.beat.broker_id, each.beat.place)
+                is_here = claimant.broker_id < 0 or place == (claimant.broker_id, claimant.place)
+                before.append(Before(is_alive, is_here, written_at - each.mark[0], each.beat.trial_s))
+        if self._chosen:
+            self._trial_s = 0.0
+        elif proven:
+            self._trial_s = trial_of(before, claimant.trial_s)
+        else:  # a person's command waits only where agents do
+            first = min(claimant.trial_s, FIRST_TRIAL_S)
+            self._trial_s = 0.0 if claimant.broker_id < 0 or self._began_empty else first
+        self._first_proof_s = now
+
+    def _is_empty(self) -> bool:
+        """Whether nothing but what agents keep is in the bucket."""
+        outside = (next(iter(self._store.list("", after)), None) for after in (None, ROOT[:-1] + "0"))
+        return all(each is None or each.key.startswith(ROOT) for each in outside)
+
+    def _tidy(self, now: float) -> None:
+        """Delete heartbeats of processes that ended: of the predecessor at once, of the others after a day."""
+        for key, each in list(self._others.items()):
+            peer = self._peer(each, now)
+            is_old = (peer.ours and self._is_of_our_broker(each.beat)) or peer.silent_s >= FORGET_S
+            if is_old and is_dead(peer, self._claimant.period_s):
+                self._store.delete(key)
+                del self._others[key]

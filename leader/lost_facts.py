@@ -1,0 +1,139 @@
+"""Look in the bucket for segments whose facts were lost, and when this process looks.
+
+One LIST of the partition's folder an hour, the first one at the start, and one whenever offsets come to be in no tier,
+as after a view that was rebuilt from a shorter topic. A manifest is read only where no fact says what became of its
+segment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+
+from ..rules.lost_facts import LostFacts, holes, is_unknown, lost_facts, why_lost
+from ..rules.reasons import Reason, Why
+from ..rules.recovery import FoundSegment
+from ..rules.sweep import ArchivedDeletes, no_archived_deletes
+from ..runtime.listener import ActFailed, Listener
+from ..state.errors import TierstateError
+from ..state.ids import RemoteSegmentId, TopicIdPartition
+from ..state.object_keys import ObjectKeys
+from ..state.object_name import ObjectName
+from ..state.offsets import Offset, OffsetRange
+from ..state.partition_view import PartitionView
+from ..state.segment import SegmentState
+from ..storage.object_store import ObjectReader
+from .orphan_sweeps import AGAIN_S, until_turn
+from .recover_archive import said_by
+from .recover_scan import scan_bucket
+from .sweeper import folders_of
+from .term import Seat
+
+LOOK_EVERY_S = 3_600.0
+
+LeftBehind = Callable[[], Collection[RemoteSegmentId]]
+"""Segments of a history that a person left: no evidence of anything. Raises what the store does."""
+
+
+def nothing_left() -> Collection[RemoteSegmentId]:
+    """Where no history was ever left."""
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class LostFactsTools:
+    """What every look uses."""
+
+    store: ObjectReader
+    keys: ObjectKeys
+    cluster_id: str
+    archived_deletes: ArchivedDeletes = no_archived_deletes
+    left_behind: LeftBehind = nothing_left
+
+
+def look_for_lost_facts(
+    tools: LostFactsTools,
+    name: str,
+    before: PartitionView,
+    fresh_view: Callable[[], PartitionView],
+    local_start: Offset | None,
+) -> LostFacts:
+    """Read only. Objects first, facts second*: a copy that ends meanwhile has its facts in the fresh view.
+
+    ``local_start``: asked for before. Raises Unavailable kinds, AccessDenied, ViewBehind.
+    """
+    unknown = unknown_segments(tools, name, before)
+    view = fresh_view()
+    said = said_by(view)
+    left: Collection[RemoteSegmentId] = ()
+    if unknown:
+        left = tools.left_behind()
+        deleted = tools.archived_deletes(view.partition, [each.segment.segment_id for each in unknown])
+        gone = dict.fromkeys(deleted, SegmentState.DELETE_SEGMENT_FINISHED)
+        said = replace(said, states={**said.states, **gone})
+    return lost_facts(view, unknown, said, local_start, left)
+
+
+def unknown_segments(tools: LostFactsTools, name: str, view: PartitionView) -> list[FoundSegment]:
+    """The whole segments of this cluster's partition whose facts, by this view, do not say what became of them."""
+
+    def wanted(base: str) -> bool:
+        named = ObjectName.parse(base)
+        return named is not None and is_unknown(view.segments, named.segment_id)
+
+    found: dict[str, FoundSegment] = {}
+    for folder in folders_of(tools.keys, name, view):
+        for each in scan_bucket(tools.store, folder, wanted):
+            if not isinstance(each, FoundSegment) or each.cluster_id != tools.cluster_id:
+                continue
+            if each.segment.partition == view.partition:
+                found[each.segment.object_key] = each
+    return list(found.values())
+
+
+class LostFactsWatch:
+    """Of one partition, by one thread at a time. ``name``: of its topic."""
+
+    def __init__(
+        self, seat: Seat, partition: TopicIdPartition, name: str, tools: LostFactsTools, listener: Listener
+    ) -> None:
+        self._seat, self._partition, self._name, self._tools = seat, partition, name, tools
+        self._listener = listener
+        self._due = seat.clock.monotonic()
+        self._holes: list[OffsetRange] = []
+        self._looked = False
+        self._why: Why | None = None
+
+    def rest(self) -> None:
+        """This broker does not lead: the first look after it leads again is due at once."""
+        self._due, self._holes, self._looked, self._why = self._seat.clock.monotonic(), [], False, None
+
+    def why(self, view: PartitionView, local_start: Offset) -> Why | None:
+        """Why nothing may be deleted. Looks where it is time to. Never raises a tierstate error: it is told."""
+        empty = holes(view, local_start)
+        if not empty:
+            self._why = None  # recovered, or below the log start by now
+        if empty != self._holes:
+            self._holes, self._looked, self._due = empty, False, self._seat.clock.monotonic()
+        if view.log_starts and self._seat.clock.monotonic() >= self._due:
+            self._look(view, local_start)
+        if empty and not self._looked:
+            said = f"offsets {empty[0]} are in no tier, and the bucket was not asked for segments without facts yet"
+            return Why(Reason.TIER_STATE_LOST, said)
+        return self._why
+
+    def _look(self, view: PartitionView, local_start: Offset) -> None:
+        clock = self._seat.clock
+        try:
+            lost = look_for_lost_facts(self._tools, self._name, view, self._fresh_view, local_start)
+        except TierstateError as error:
+            self._due = clock.monotonic() + AGAIN_S
+            self._listener(ActFailed(self._partition, self._name, "look for lost facts", str(error)))
+            return
+        self._looked, self._why = True, why_lost(lost, self._name)
+        self._due = clock.monotonic() + until_turn(self._partition, clock.now_ms(), LOOK_EVERY_S)
+
+    def _fresh_view(self) -> PartitionView:
+        view = self._seat.view
+        view.require_fresh(view.tier_partition(self._partition), 0)
+        return view.partition(self._partition)

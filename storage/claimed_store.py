@@ -1,0 +1,64 @@
+"""Another store, which asks for a proof right before each step that changes the bucket.*
+
+This is the one place: whatever changes the bucket goes through a store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol, cast
+
+from .object_store import DEFAULT_PART_BYTES, Data, ObjectStore
+
+
+class Proof(Protocol):
+    """Raises Unavailable if the bucket must not be changed now.
+
+    ``harms``: a step that another cluster would miss: it removes or replaces an object, or takes its name.
+    """
+
+    def __call__(self, *, harms: bool) -> None: ...
+
+
+def claimed(store: ObjectStore, proof: Proof, shared: str) -> ObjectStore:
+    """The same promises; reads are passed on as they are.
+
+    ``shared``: keys below it have the same names in a copy of the cluster; all other names are drawn.
+    """
+    return cast(ObjectStore, _ClaimedStore(store, proof, shared))
+
+
+class _ClaimedStore:
+    def __init__(self, store: ObjectStore, proof: Proof, shared: str) -> None:
+        self._store, self._proof, self._shared = store, proof, shared
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def put_if_absent(self, key: str, data: Data) -> None:
+        self._proof(harms=key.startswith(self._shared))
+        self._store.put_if_absent(key, data)
+
+    def put_stream(self, key: str, pieces: Iterable[Data], *, part_bytes: int = DEFAULT_PART_BYTES) -> int:
+        self._proof(harms=key.startswith(self._shared))
+        return self._store.put_stream(key, pieces, part_bytes=part_bytes)
+
+    def replace_if_same(self, key: str, data: Data, previous: bytes) -> bool:
+        self._proof(harms=True)
+        return self._store.replace_if_same(key, data, previous)
+
+    def delete(self, key: str) -> None:
+        self._proof(harms=True)
+        self._store.delete(key)
+
+    def delete_many(self, keys: Iterable[str]) -> None:
+        self._store.delete_many(self._each(keys))
+
+    def _each(self, keys: Iterable[str]) -> Iterator[str]:
+        for key in keys:
+            self._proof(harms=True)
+            yield key
+
+    def abort_upload(self, upload: Any) -> None:
+        self._proof(harms=True)
+        self._store.abort_upload(upload)

@@ -1,0 +1,188 @@
+"""Generated histories of a cluster whose disks are copied, and of both clusters with one bucket.
+
+Real claims over `MemoryTierTopic` and one `MemoryStore`. Agents start, stop, crash, freeze and restart, the store
+fails, and the copy comes at any moment, also while all agents are down. Folders do not matter: an agent keeps nothing
+about the prefix on disk. Promised until a person decides: no object that was there when the cluster was copied is
+deleted by the copy, nor by the cluster once both run. Without a copy no agent is locked out: a few heartbeats after the
+last crash all may write.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+from tests.twins.memory_tier_topic import MemoryTierTopic
+from tierstate.follower.object_names import ROOT
+from tierstate.follower.prefix_claim import Claimant, PrefixClaim
+from tierstate.rules.prefix import SILENT_PERIODS
+from tierstate.runtime.clock import ManualClock
+from tierstate.runtime.id_source import CountingIds
+from tierstate.state.errors import StorageUnavailable, Unavailable
+from tierstate.storage.claimed_store import claimed
+from tierstate.storage.memory import MemoryStore
+
+STEPS, PERIOD, TRIAL = 250, 20.0, 24 * 3600.0
+OBJECTS = 20
+
+
+@dataclass
+class Agent:
+    claim: PrefixClaim
+    frozen: bool = False
+
+
+class Cluster:
+    """One of the two: its topic, and the agents that run."""
+
+    def __init__(self, world: ClonedWorld, topic: MemoryTierTopic, place: str) -> None:
+        self.world, self.topic, self.place = world, topic, place
+        self.agents: dict[int, Agent] = {}
+        self.copied = 0
+
+    def start(self, broker: int) -> None:
+        world = self.world
+        world.started += 1
+        who = Claimant("cluster", broker, self.place, f"{self.place}-{broker}", PERIOD, TRIAL)
+        claim = PrefixClaim(self.topic, world.store, who, world.clock, CountingIds(world.started))
+        self.agents[broker] = Agent(claim)
+
+    def stop(self, broker: int, *, cleanly: bool) -> None:
+        agent = self.agents.pop(broker)
+        if cleanly and not agent.frozen:
+            agent.claim.leave()
+
+    def act(self, broker: int) -> None:
+        """What an agent without doubts does: copy a segment, archive, delete one."""
+        world, claim = self.world, self.agents[broker].claim
+        store = claimed(world.store, claim.require, ROOT)
+        before = world.held
+        try:
+            self.copied += 1
+            store.put_if_absent(f"{self.place}/{self.copied}", b"")
+            world.seen.add(f"{self.place} copied")
+            store.put_if_absent(f"{ROOT}archive/{self.place}/{self.copied}", b"")
+            store.delete(f"old/{world.rnd.randrange(OBJECTS)}")
+            world.seen.add(f"{self.place} deleted")
+        except Unavailable:
+            pass
+        gone = before - world.held
+        assert not gone or world.may_delete(self), f"{self.place} deleted {gone}, and another cluster has it"
+
+
+class ClonedWorld:
+    """``copied_at``: the step of the copy; `STEPS`: never."""
+
+    def __init__(self, seed: int) -> None:
+        self.rnd, self.clock, self.started = Random(seed), ManualClock(), 0
+        self.seen: set[str] = set()
+        self.store = MemoryStore(self.clock, self._fault)
+        self.faults = 0.0
+        for number in range(OBJECTS):
+            self.store.put_if_absent(f"old/{number}", b"")
+        self.production = Cluster(self, MemoryTierTopic(1, clock=self.clock), "production")
+        self.clone: Cluster | None = None
+        self.brokers = self.rnd.choice((1, 3))
+        self.copied_at = self.rnd.choice((self.rnd.randrange(STEPS), STEPS))
+        self.clone_deletes_at: float | None = None
+        self.now = self.back_at = 0
+
+    def _fault(self, operation: str, key: str, writes: int) -> None:
+        if self.rnd.random() < self.faults:
+            raise StorageUnavailable("the store does not answer", key=key)
+
+    @property
+    def held(self) -> set[str]:
+        faults, self.faults = self.faults, 0.0
+        keys = {each.key for each in self.store.list("old/")}
+        self.faults = faults
+        return keys
+
+    def may_delete(self, cluster: Cluster) -> bool:
+        """Production alone, and as long as no process of the copy has been there for long enough to be found out."""
+        clone = self.clone
+        if cluster is clone:
+            return False
+        return clone is None or self.clone_deletes_at is None or self.clock.monotonic() < self.clone_deletes_at
+
+    def run(self) -> None:
+        """Raises AssertionError."""
+        for broker in range(self.brokers):
+            self.production.start(broker)
+        self.pass_time(1)
+        self.clock.advance(TRIAL)
+        self.pass_time(2)
+        for self.now in range(STEPS):
+            self.faults = self.rnd.choice((0.0, 0.0, 0.03))
+            if self.now == self.copied_at:
+                self.copy_disks()
+            up = [self.production] if self.now >= self.back_at else []
+            self.step(self.rnd.choice([*up, self.clone] if self.clone is not None else up))
+        self.faults = 0.0
+        if self.clone is None:
+            self.nobody_is_locked_out()
+
+    def copy_disks(self) -> None:
+        """Half of the time production is down then, and stays so for a while."""
+        if self.rnd.random() < 0.5:
+            for broker in list(self.production.agents):
+                self.production.stop(broker, cleanly=self.rnd.random() < 0.7)
+            self.back_at = self.now + self.rnd.randrange(80)
+        self.clone = Cluster(self, self.production.topic.copied(), "clone")
+
+    def step(self, cluster: Cluster) -> None:
+        broker = self.rnd.randrange(self.brokers)
+        agent, chance = cluster.agents.get(broker), self.rnd.random()
+        if agent is None:
+            if chance < 0.3:
+                cluster.start(broker)
+        elif chance < 0.06:
+            cluster.stop(broker, cleanly=self.rnd.random() < 0.5)
+        elif chance < 0.1:
+            agent.frozen = not agent.frozen
+        elif chance < 0.12:
+            for each in list(cluster.agents):
+                cluster.stop(each, cleanly=self.rnd.random() < 0.5)
+        elif not agent.frozen:
+            cluster.act(broker)
+        else:
+            self.seen.add("woke up")
+            agent.frozen = False
+            cluster.act(broker)  # by what it knew before
+        self.pass_time(self.rnd.choice((1, 1, 1, 2, 6)))
+
+    def pass_time(self, periods: int) -> None:
+        """Everybody who is not frozen beats, in any order."""
+        for _ in range(periods):
+            everybody = [each for side in (self.production, self.clone) if side for each in side.agents.values()]
+            self.rnd.shuffle(everybody)
+            for agent in everybody:
+                if not agent.frozen:
+                    agent.claim.beat()
+                    self.clock.advance(self.rnd.choice((0.0, 0.5)))
+            self.clock.advance(PERIOD)
+        clone = self.clone
+        beats = clone is not None and any(each.claim.contested for each in clone.agents.values())
+        if beats and self.clone_deletes_at is None:
+            self.seen.add("contested")
+            self.clone_deletes_at = self.clock.monotonic() + SILENT_PERIODS * PERIOD
+
+    def nobody_is_locked_out(self) -> None:
+        production = self.production
+        for broker in range(self.brokers):
+            if broker not in production.agents:
+                production.start(broker)
+            production.agents[broker].frozen = False
+        self.pass_time(3 * SILENT_PERIODS)
+        for broker, agent in production.agents.items():
+            assert agent.claim.proof.trim is None, f"broker {broker}: {agent.claim.proof.trim}"
+
+
+def broken_by_clones(seeds: range = range(60)) -> str | None:
+    """What breaks in the first of these worlds in which anything does."""
+    for seed in seeds:
+        try:
+            ClonedWorld(seed).run()
+        except AssertionError as error:
+            return f"seed {seed}: {error}"
+    return None

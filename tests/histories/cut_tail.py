@@ -1,0 +1,168 @@
+"""The end of the tier-state topic is lost on every replica at once, as in a power cut; later a person recovers it.
+
+From the cut to the recovery no agent may delete the only copy of a record. After the recovery all promises hold again.
+Deletes whose objects are gone are never cut: `rules/expire.py` keeps objects until the archive has their delete.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING, TypeVar
+
+from tests.histories.cluster import NAME, HistoryControl
+from tests.histories.process import follow
+from tests.histories.promises import listed
+from tests.histories.topic import MIN_COMPACTION_LAG, ProcessTopic
+from tierstate.follower.follower import Follower
+from tierstate.leader.act import run
+from tierstate.leader.lost_facts import LostFactsTools, LostFactsWatch, look_for_lost_facts
+from tierstate.leader.recover import RecoverTools, add_lost_facts, recover_partition
+from tierstate.leader.term import Seat
+from tierstate.rules.lost_facts import LostFacts
+from tierstate.runtime.id_source import CountingIds
+from tierstate.state.errors import Unavailable
+from tierstate.state.facts import LiveFact, SegmentDeleteStarted
+from tierstate.state.object_keys import ObjectKeys, ObjectKind, object_key
+from tierstate.state.partition_view import PartitionView
+
+if TYPE_CHECKING:
+    from tests.histories.world import World
+
+SHARE = 0.1
+"""Of all histories."""
+Answer = TypeVar("Answer")
+
+
+class CutTail:
+    """Of one history. ``at``: before which step it happens; ``after``: how many steps later it is recovered."""
+
+    def __init__(self, world: World, steps: int) -> None:
+        self._world, self._rnd = world, Random(f"cut tail of {world.seed}")
+        self.at = self._rnd.randrange(steps // 4, steps) if self._rnd.random() < SHARE else steps
+        self.after = self._rnd.randint(10, 90)
+        self.happened = self.waiting = False
+        self._copies: dict[int, set[str]] = {}
+        """Number of a batch to the base keys of the segments that had it when the facts were lost."""
+
+    def step(self, step: int) -> None:
+        """Before a step of the history."""
+        world = self._world
+        if step >= self.at and not self.happened and not (world.forger.active or world.cluster.unclean):
+            lowest = self._lowest()
+            if lowest < len(world.topic.log):
+                self.at = step
+                self.cut(self._rnd.choice((lowest, self._rnd.randrange(lowest, len(world.topic.log)))))
+        elif self.waiting and step >= self.at + self.after and world.cluster.exists:
+            self.recover()
+
+    def _lowest(self) -> int:
+        """The cut is of what is neither archived nor old enough for a cleaner, nor a delete that was carried out."""
+        world = self._world
+        there = {info.key for info in listed(world)}
+        young = bisect_left(world.topic.times, world.clock.now_ms() - MIN_COMPACTION_LAG)
+        deletes = [
+            live.position + 1
+            for each in world.promises.history.view().segments.values()
+            for live in each.facts
+            if _condemns(live) and each.remote and not _whole(each.remote.object_key, there)
+        ]
+        return max(young, world.archived or 0, world.topic.start, *deletes)
+
+    def cut(self, end: int) -> None:
+        """The topic ends at ``end``; every agent starts again, on the view it has, on an older one, or on none."""
+        world, promises = self._world, self._world.promises
+        there = {info.key for info in listed(world)}
+        self._copies = {
+            batch.number: {
+                each.object_key
+                for each in promises.live.view().readable
+                if promises.stored_in(each).get(batch.base) == batch.data
+            }
+            for batch in world.cluster.truth
+        }
+        self.happened = self.waiting = True
+        world.cluster.unseen |= set(range(world.cluster.epoch + 1))
+        world.topic.cut(end)
+        promises.lose_tail({key.rsplit(".", 1)[0] for key in there})
+        self._restart()
+        world.seen["tail cut"] += 1
+
+    def _restart(self) -> None:
+        world = self._world
+        for process in list(world.processes):
+            world.restart(process, world.left_of(process.kill()))
+        world.followers = [follow(world, 100 + at, each.store, kind=True) for at, each in enumerate(world.followers)]
+
+    def check(self) -> None:
+        """Until the recovery, no object goes that has the only copy of a record. Raises AssertionError."""
+        world = self._world
+        there = {info.key for info in listed(world)}
+        readable = world.promises.live.view().readable
+        for batch in world.cluster.truth:
+            if world.cluster.kept_from(batch) >= batch.end or batch.number in world.cluster.cut:
+                continue
+            if batch.end > world.cluster.leader.start:
+                continue
+            kept = any(_whole(base, there) for base in self._copies.get(batch.number, ()))
+            again = any(world.promises.stored_in(each).get(batch.base) == batch.data for each in readable)
+            assert kept or again, f"LOSS of the only copy of offset {batch.base}, whose facts were lost"
+
+    def recover(self) -> None:
+        """All agents are stopped, ``recover T:P --execute`` adds the lost facts, and the agents start again."""
+        world = self._world
+        number = len(world.topic.log)
+        while world.topic.flight:
+            world.topic.land_late()
+        for process in world.processes:
+            process.kill()
+        follower = follow(world, 200, kind=True)
+        lost = _asked(lambda: self._look(follower))
+        if lost.segments:
+            topic = ProcessTopic(world.topic, 200, kind=True)
+            tools = RecoverTools(topic, follower, world.clock, CountingIds(500 + number))
+            act = add_lost_facts(lost, tools)
+            if not follower.facts(world.cluster.partition):
+                act = recover_partition(lost.plan, tools)
+            world.promises.replaying = True
+            run(act)
+            world.promises.replaying = False
+            world.seen["tail recovered"] += 1
+        self.waiting = False
+        self._restart()
+
+    def _look(self, follower: Follower) -> LostFacts:
+        partition, control = self._world.cluster.partition, HistoryControl(self._world.cluster)
+
+        def view() -> PartitionView:
+            follower.require_fresh(0, 0)
+            return follower.partition(partition)
+
+        return look_for_lost_facts(self._tools(), NAME, view(), view, control.bounds(NAME, 0).local_start)
+
+    def watch(self, seat: Seat) -> LostFactsWatch | None:
+        """Of an agent that starts after the cut. Before it, a look would only change what the dice of a history say."""
+        if not self.happened:
+            return None
+        return LostFactsWatch(seat, self._world.cluster.partition, NAME, self._tools(), self._world.tell)
+
+    def _tools(self) -> LostFactsTools:
+        return LostFactsTools(self._world.store, ObjectKeys(), "histories")
+
+
+def _condemns(live: LiveFact) -> bool:
+    return isinstance(live.fact, SegmentDeleteStarted)
+
+
+def _whole(base: str, there: set[str]) -> bool:
+    return all(object_key(base, kind) in there for kind in ObjectKind)
+
+
+def _asked(ask: Callable[[], Answer]) -> Answer:
+    """However often the store has to be asked."""
+    while True:
+        try:
+            return ask()
+        except Unavailable:
+            continue

@@ -1,0 +1,51 @@
+"""A later release ran for a while and was rolled back: it left facts that this release has no schema of.
+
+One that this release may ignore stays for good and changes nothing. One that may not be ignored stops every agent from
+writing, until the upgrade, when its writer erases it. The seed alone decides which facts come, and when.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+from tests.later_release import later_kind
+from tierstate.schemas.release import RELEASE
+
+if TYPE_CHECKING:
+    from tests.histories.world import World
+
+MOST_STEPS = 320
+LAST, IGNORED, BINDING = 60, "a later fact to ignore", "a later fact that binds"
+
+
+class LaterRelease:
+    """In a fifth of the histories."""
+
+    def __init__(self, world: World) -> None:
+        self._world, rnd = world, Random(f"later release of {world.seed}")
+        self._active, self._ignorable = rnd.random() < 0.2, rnd.random() < 0.3
+        self._rolled_back_at = rnd.randrange(MOST_STEPS)
+        self._upgraded_at = self._rolled_back_at + rnd.randint(5, LAST)
+        self.key: str | None = None
+        """The key of the fact that stands."""
+
+    def step(self) -> None:
+        """Write the fact, or erase it."""
+        if self.key is None and self._active and self._world.now >= self._rolled_back_at:
+            self._active = False
+            self.leave(RELEASE if self._ignorable else None)
+        elif self.key is not None and not self._ignorable and self._world.now >= self._upgraded_at:
+            self.upgrade()
+
+    def leave(self, ignorable_since: str | None) -> None:
+        """Write a fact of a kind that only a later release knows."""
+        self.key, value = later_kind(self._world.cluster.partition, 1, ignorable_since)
+        self._world.seen[IGNORED if ignorable_since else BINDING] += 1
+        self._world.topic.land_unasked(self.key, value)
+
+    def upgrade(self) -> None:
+        """The release that wrote the fact erases it, as it may."""
+        assert self.key is not None
+        key, self.key = self.key, None
+        self._world.topic.land_unasked(key, None)

@@ -1,0 +1,274 @@
+"""The end of the tier-state topic is lost: what it said of segments in the bucket is found there, kept, and added."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.leader.recovery import history, plan
+from tests.leader.world import Process, World
+from tierstate.follower.follower import Follower
+from tierstate.follower.open import open_view
+from tierstate.leader.act import run, run_until
+from tierstate.leader.copier import copy_segment
+from tierstate.leader.lost_facts import LOOK_EVERY_S, LostFactsTools, LostFactsWatch, look_for_lost_facts
+from tierstate.leader.recover import RecoverTools, add_lost_facts
+from tierstate.rules.cut_elsewhere import cut_elsewhere
+from tierstate.rules.lost_facts import LostFacts, holes
+from tierstate.rules.reasons import Reason
+from tierstate.runtime.id_source import CountingIds
+from tierstate.runtime.listener import ActFailed
+from tierstate.state.errors import Fenced, StorageUnavailable
+from tierstate.state.facts import LiveFact, SegmentCopyFinished, SegmentCopyStarted, SegmentDeleteStarted
+from tierstate.state.ids import RemoteSegmentId
+from tierstate.state.object_keys import ObjectKeys, ObjectKind, object_key
+from tierstate.state.offsets import Offset
+from tierstate.state.partition_view import PartitionView
+from tierstate.state.segment import SegmentState
+
+DAY_S = 86_400.0
+
+
+def tools(world: World, *, deleted: tuple[RemoteSegmentId, ...] = ()) -> LostFactsTools:
+    return LostFactsTools(world.store, ObjectKeys(), "memory", lambda partition, ids: dict.fromkeys(deleted, "x"))
+
+
+def worker(process: Process) -> Iterator[None]:
+    """What an agent does, with its looks, until nothing is left."""
+    world = process.world
+    lost = LostFactsWatch(process.seat, world.partition, world.name, tools(world), process.events.append)
+    made = process.worker(lost=lost)
+    while True:
+        process.work(made)
+        yield
+
+
+def trimmed(world: World) -> PartitionView:
+    """Everything is copied, and the broker has only the active segment."""
+    world.process().work()
+    world.retire()
+    assert world.local_start() > 0
+    return world.view()
+
+
+def cut_at(world: World, kind: type, number: int) -> None:
+    """The topic ends before the ``number``-th fact of this kind."""
+    found = [live.position for live in facts(world) if isinstance(live.fact, kind)]
+    world.topic.restore(0, found[number])
+
+
+def facts(world: World) -> list[LiveFact]:
+    follower = open_view(world.topic, "memory", world.clock)
+    try:
+        follower.require_fresh(0, 0)
+        return follower.facts(world.partition)
+    finally:
+        follower.close()
+
+
+def look(world: World, **options: tuple[RemoteSegmentId, ...]) -> LostFacts:
+    return look_for_lost_facts(
+        tools(world, **options), world.name, world.view(), world.view, Offset(world.local_start())
+    )
+
+
+def recover(world: World) -> PartitionView:
+    follower: Follower = open_view(world.topic, "memory", world.clock)
+    try:
+        return run(add_lost_facts(look(world), RecoverTools(world.topic, follower, world.clock, CountingIds(88))))
+    finally:
+        follower.close()
+
+
+def agents_keep_everything(world: World) -> Process:
+    """An agent that starts now looks, and neither deletes nor trims; days later neither. It says why."""
+    before, start = world.objects(), world.local_start()
+    process = world.process()
+    turns = worker(process)
+    for _ in range(4):
+        next(turns)
+        world.clock.advance(DAY_S)
+    assert before <= world.objects()
+    assert world.local_start() == start
+    return process
+
+
+@pytest.mark.parametrize(
+    ("kind", "number"),
+    [(SegmentCopyStarted, 1), (SegmentCopyStarted, -1), (SegmentCopyFinished, 0), (SegmentCopyFinished, -1)],
+    ids=["unnamed", "last unnamed", "unfinished", "last unfinished"],
+)
+def test_a_lost_tail_is_found_kept_and_added_again(kind: type, number: int, world: World) -> None:
+    whole = trimmed(world)
+    cut_at(world, kind, number)
+    missing = len(whole.readable) - len(world.view().readable)
+    assert missing
+    world.elect_here()
+    process = agents_keep_everything(world)
+    status = process.status()
+    for reason in (status.not_trimmed_reason, status.not_expired_reason):
+        assert reason is Reason.TIER_STATE_LOST
+    assert f"tierstate recover {world.name}:0" in (status.facts_lost or "")
+    assert len(look(world).segments) == missing
+    recovered = recover(world)
+    assert {each.segment_id for each in recovered.readable} >= {each.segment_id for each in whole.readable}
+    assert not holes(recovered, Offset(world.local_start()))
+    assert cut_elsewhere(recovered, world.name, Offset(world.local_start())) is None
+    assert not look(world).segments
+
+
+def test_an_agent_begins_its_own_term_after_a_recovery_and_goes_on(world: World) -> None:
+    trimmed(world)
+    cut_at(world, SegmentCopyFinished, -1)
+    world.elect_here()
+    follows = agents_keep_everything(world).view
+    recovered = recover(world)
+    follows.require_fresh(0, 0)
+    assert follows.second_values(world.partition) == [], "what a recovery says again is no alarm"
+    process = world.process()
+    next(worker(process))
+    view = world.check_promises()
+    assert view.term is not None
+    assert recovered.term is not None
+    assert view.term.epoch == recovered.term.epoch
+    assert view.leader is not None
+    assert view.leader.broker_id == 1
+    assert process.status().facts_lost is None
+    assert process.view.second_values(world.partition) == []
+
+
+def test_a_second_recovery_goes_on_where_the_first_was_interrupted(world: World) -> None:
+    whole = trimmed(world)
+    cut_at(world, SegmentCopyStarted, 1)
+    for steps in range(1, 9):
+        follower = open_view(world.topic, "memory", world.clock)
+        act = add_lost_facts(look(world), RecoverTools(world.topic, follower, world.clock, CountingIds(100 + steps)))
+        run_until(act, steps)
+        follower.close()
+    recovered = recover(world)
+    assert {each.segment_id for each in recovered.readable} == {each.segment_id for each in whole.readable}
+    assert not recovered.contradictions
+
+
+def test_a_recovery_beside_an_agent_that_begins_a_term_is_refused(world: World) -> None:
+    trimmed(world)
+    cut_at(world, SegmentCopyStarted, 1)
+    world.elect_here()
+    follower = open_view(world.topic, "memory", world.clock)
+    act = add_lost_facts(look(world), RecoverTools(world.topic, follower, world.clock, CountingIds(99)))
+    assert next(act) == "append leader-elected"
+    next(act)
+    world.process().begin()
+    with pytest.raises(Fenced, match="another term"):
+        run(act)
+    follower.close()
+
+
+def test_a_copy_that_died_before_it_was_finished_is_no_lost_fact(world: World) -> None:
+    process = world.process()
+    reign = process.begin()
+    process.copy_next(reign)
+    run_until(copy_segment(reign, process.candidate(reign), process.tools), 4)  # its manifest is there
+    assert not look(world).segments
+    world.elect_here()
+    again = world.process()
+    turns = worker(again)
+    next(turns)
+    world.clock.advance(2 * DAY_S)
+    next(turns)
+    assert again.status().facts_lost is None
+    assert len(world.states()) == len(world.view().readable) + 1, "what nobody finished is condemned"
+    assert SegmentDeleteStarted in {type(live.fact) for live in facts(world)}
+
+
+def test_what_the_archive_says_was_deleted_is_no_lost_fact(world: World) -> None:
+    whole = trimmed(world)
+    cut_at(world, SegmentCopyStarted, -1)
+    assert look(world).segments
+    assert not look(world, deleted=(whole.readable[-1].segment_id,)).segments
+
+
+def test_a_segment_of_which_an_object_is_not_there_is_no_lost_fact(world: World) -> None:
+    whole = trimmed(world)
+    cut_at(world, SegmentCopyStarted, -1)
+    world.store.delete(object_key(whole.readable[-1].object_key, ObjectKind.INDEXES))
+    assert not look(world).segments
+
+
+def test_what_the_broker_still_has_is_copied_again_and_not_called_lost(world: World) -> None:
+    process = world.process()
+    process.copy_all()
+    cut_at(world, SegmentCopyStarted, 1)
+    world.elect_here()
+    objects = world.objects()
+    again = world.process()
+    next(worker(again))
+    assert again.status().facts_lost is None
+    assert objects <= world.objects()
+    assert world.local_start() == world.bases[-1]
+
+
+def test_an_agent_looks_at_its_start_once_an_hour_and_when_offsets_come_to_be_in_no_tier(world: World) -> None:
+    trimmed(world)
+    asked: list[str] = []
+    process = world.process()
+    process.begin()
+    made = LostFactsWatch(process.seat, world.partition, world.name, tools(world), process.events.append)
+    world.faults = lambda operation, key, writes: asked.append(operation)
+    start = Offset(world.local_start())
+    for hours in range(1, 26):
+        for _ in range(12):
+            assert made.why(world.view(), start) is None
+            world.clock.advance(LOOK_EVERY_S / 12)
+        assert hours <= asked.count("list") <= hours + 1
+    before = asked.count("list")
+    cut_at(world, SegmentCopyStarted, 1)
+    assert made.why(world.view(), start) is not None
+    assert asked.count("list") == before + 1
+    assert made.why(world.view(), start) is not None
+    assert asked.count("list") == before + 1, "once"
+
+
+def test_while_the_store_does_not_answer_nothing_is_deleted_where_offsets_are_in_no_tier(world: World) -> None:
+    trimmed(world)
+    cut_at(world, SegmentCopyStarted, 1)
+    process = world.process()
+    made = LostFactsWatch(process.seat, world.partition, world.name, tools(world), process.events.append)
+
+    def away(operation: str, key: str, writes: int) -> None:
+        raise StorageUnavailable("no answer")
+
+    world.faults = away
+    found = made.why(world.view(), Offset(world.local_start()))
+    assert found is not None
+    assert found.kind is Reason.TIER_STATE_LOST
+    assert [event.act for event in process.events if isinstance(event, ActFailed)] == ["look for lost facts"]
+
+
+def test_a_manifest_that_no_recovery_would_believe_keeps_the_broker_s_copy(world: World) -> None:
+    process = world.process()
+    process.copy_all()
+    segment = world.view().readable[1]
+    key = object_key(segment.object_key, ObjectKind.MANIFEST)
+    data = bytearray(world.store.get(key))
+    at = data.index(b'"tierstate"')
+    data[at + 2] ^= 1  # as long as before
+    world.store.delete(key)
+    world.store.put_if_absent(key, bytes(data))
+    process.work()
+    assert world.local_start() == 0
+    assert "no recovery would restore" in (process.status().last_error or "")
+
+
+def test_a_recovery_of_the_whole_topic_restores_what_the_archive_calls_abandoned_without_its_end(world: World) -> None:
+    whole = trimmed(world)
+    cut_at(world, SegmentCopyFinished, -1)
+    world.elect_here()
+    agents_keep_everything(world)
+    lost = whole.readable[-1].segment_id
+    archived = history(world)
+    assert archived[world.partition].states[lost] is SegmentState.ABANDONED
+    found = plan(world, archived, world.local_start())
+    assert lost in {each.segment.segment_id for each in found.restored}
+    assert not found.gaps

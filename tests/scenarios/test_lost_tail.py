@@ -1,0 +1,83 @@
+"""The end of `_tier-state` is lost in a power cut, unarchived: the bucket tells which facts, and recover adds them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.scenarios.house import House
+from tierstate.log.batch import iter_batches
+from tierstate.sandbox.kafka import KafkaSandbox
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+RECORDS = 2_000
+CHECKPOINTS = ("replication-offset-checkpoint", "recovery-point-offset-checkpoint", ".kafka_cleanshutdown")
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    with KafkaSandbox(folder=tmp_path / "kafka") as kafka:
+        made = House(kafka, tmp_path / "house", "tail")
+        yield made
+        made.close()
+
+
+def cut_tail(house: House, batches: int) -> None:
+    """The last batches of each partition of `_tier-state` were never flushed: the broker comes back without them."""
+    house.kafka.stop(0)
+    for log in house.log_dir.glob(f"{house.tier_topic}-*/*.log"):
+        data = log.read_bytes()
+        places = [batch.position for batch in iter_batches(data, source=log.name)]
+        if len(places) <= batches:
+            continue
+        log.write_bytes(data[: places[-batches]])
+        for kind in ("*.index", "*.timeindex", "*.txnindex", "*.snapshot"):
+            for file in log.parent.glob(kind):
+                file.unlink()
+    for name in CHECKPOINTS:
+        (house.log_dir / name).unlink(missing_ok=True)
+    house.kafka.start(0)
+
+
+@pytest.mark.parametrize(
+    ("batches", "agent_ends"), [(2, 0), (3, 0), (5, 0), (6, 3)], ids=["2", "3", "5", "no log start"]
+)
+def test_a_lost_tail_is_shown_kept_and_added_by_the_command_that_is_shown(
+    house: House, batches: int, agent_ends: int
+) -> None:
+    house.config.write_text(house.config.read_text().replace('partial_after = "0s"', 'partial_after = "1h"'))
+    house.run("init")
+    topic = house.create("t")
+    house.append(topic, RECORDS)
+    house.run("agent", "--once")
+    assert house.holds(topic, RECORDS)
+    objects = house.objects()
+    cut_tail(house, batches)
+
+    described = house.run("describe", topic, code=4).stdout
+    assert "FACTS LOST" in described
+    assert f"tierstate recover {topic}:0" in described
+    assert "delete-records" not in described
+    checked = {each["check"]: each for each in house.json("check", code=4)}
+    assert not checked["facts"]["ok"]
+    assert "facts are lost" in house.run("delete-records", f"{topic}:0", "--before", "1000", code=4).stderr
+    for each in house.json("sweep", topic, code=1 if batches > 2 else 0)["found"]:
+        if each["kind"] == "orphan":
+            refused = house.run("sweep", topic, "--orphan", each["object_key"], "--execute", code=4).stderr
+            assert f"tierstate recover {topic}:0" in refused
+    for _ in range(2):
+        house.run("agent", "--once", "--set", "sweep.grace=2s", code=agent_ends)
+    assert set(objects) <= set(house.objects())
+    assert "FACTS LOST" in house.run("describe", topic, code=4).stdout
+
+    assert "to be written" in house.run("recover", f"{topic}:0").stdout
+    assert "written" in house.run("recover", f"{topic}:0", "--execute").stdout
+    assert house.holds(topic, RECORDS)
+    house.run("agent", "--once")
+    house.run("describe", topic)
+    assert house.json("check")[-1]["ok"]
+    assert house.holds(topic, RECORDS)
+    assert set(objects) <= set(house.objects())
