@@ -21,7 +21,7 @@ from tierstate.api import models
 FORMATS = Path(__file__).resolve().parents[1] / "docs" / "formats.md"
 INSTEAD = {banned: word for word, synonyms in WORDS.items() for banned in synonyms}
 
-HTTP_ALONE = {"remote_log_bytes", "copied_to", "local_only_records", "overlap", "leases", "unavailable"}
+HTTP_ALONE = {"remote_log_bytes", "copied_to", "local_only_records", "overlap", "leases", "unavailable", "facts_lost"}
 """What the gateway says of a partition and `describe` does not: it has the agent's own word, and `tierstate leases`."""
 
 

@@ -117,6 +117,8 @@ class Promises:
         if key.startswith(self._world.topic.not_ours):
             return  # nobody promises a forger that what it forged stays
         assert not self._lost, f"{who} acts on {key}, though no fact is left of what is in the bucket"
+        if who >= len(self._world.processes):
+            return  # a recovery, which reads the view for itself
         stopped = self._world.processes[who].stopped_by  # an act under way may end, and the upgrade may come meanwhile
         assert not stopped or not self.live.view().later, f"{who} acts on {key}, though its view has {stopped[0]}"
         if self._world.topic.start:
