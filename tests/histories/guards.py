@@ -402,7 +402,7 @@ GUARDS: dict[str, Guard] = {
         "no object goes whose delete the archive does not have*",
         "rules.expire:is_recorded",
         _yes,
-        3,
+        50,
         (("rules.custody:is_recorded", _yes),),
     ),
     "anchor": Guard(

@@ -110,7 +110,7 @@ def test_forged_facts_make_nobody_serve_or_delete_anothers_only_copy(house: Hous
     running.stop()
 
     house.run("agent", "--once")
-    said = house.run("describe", f"{evil}:0").stdout
+    said = house.run("describe", f"{evil}:0", code=4).stdout
     for segment in segments:
         assert f"its object key is of another segment: {segment.object_key!r}" in said
     assert "  CONTRADICTION  " in said

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.later_release import LATER, later_kind, later_version
-from tests.scenarios.house import House, eventually, get
+from tests.scenarios.house import House, eventually, get, run
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.schemas.codec import fact_from_json
 from tierstate.schemas.release import RELEASE
@@ -86,6 +86,7 @@ def test_a_log_start_of_a_later_version_after_a_rollback(house: House) -> None:
         eventually(lambda: LATER.encode() in (ready := get(f"http://{management}/readyz"))[1] and ready[0] == 503)
         house.append(beside, RECORDS, first=RECORDS)
         eventually(lambda: len(house.logs(beside)) == 1)
+        eventually(lambda: LATER in run("recover", "--config", str(house.config)).stdout)  # once that fact is archived
     _, url = house.gateway()
     status, body = get(f"{url}/v1/topics/{topic}/partitions/0/records?offset=0")
     assert status == 503
