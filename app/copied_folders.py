@@ -1,21 +1,31 @@
 """A copy or a snapshot of the broker's log folders in their place: an agent would find nothing to do, for ever.
 
 A broker locks its folders before it answers anybody, and lets go of them after its last answer. So a broker that
-answers, between two looks at locks that nobody has, has other folders than these.
+answers, between two looks at locks that nobody has, has other folders than these. Locks cannot be seen everywhere, and
+the broker of a clone may have locked these: so the ends of a few logs are compared with what the broker says, too.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable, Iterator
+from heapq import nlargest
 from itertools import islice
 
+from ..broker.answers import Place
 from ..broker.control import BrokerControl
 from ..log.local_log import LogDirs
+from ..log.partition import open_partition
+from ..log.segment import LogSegment
 from ..runtime.watchdog import go_round
 from ..state.errors import InvalidRequest, TierstateError
-from ..state.ids import BrokerId
+from ..state.offsets import Offset
+from ..state.routing import LocalBounds
 
 LOOK_S = 60.0
+LOOKS_PER_COMPARISON = 60
+COMPARED = 8
+"""Partitions of which the end is compared: those with the highest offsets, for they grow."""
 
 
 class FolderWatch:
@@ -23,6 +33,7 @@ class FolderWatch:
 
     def __init__(self, log: LogDirs, broker: BrokerControl) -> None:
         self._log, self._broker = log, broker
+        self._looks = 0
         self.problem: str | None = None
 
     def run(self, stop: threading.Event) -> None:
@@ -31,8 +42,11 @@ class FolderWatch:
 
     def look(self) -> None:
         """Look once. The problem stays while the broker or the disk does not answer."""
+        self._looks += 1
         try:
-            require_own_folders(self._log, self._broker)
+            require_own_locks(self._log, self._broker)
+            if self.problem or self._looks % LOOKS_PER_COMPARISON == 0:
+                require_same_ends(self._log, self._broker)
         except InvalidRequest as error:
             self.problem = str(error)
         except TierstateError:
@@ -42,7 +56,13 @@ class FolderWatch:
 
 
 def require_own_folders(log: LogDirs, broker: BrokerControl) -> None:
-    """Raises InvalidRequest for folders of another cluster, or where their broker answers and has locked none."""
+    """Raise InvalidRequest for folders of another cluster, and for a copy of the folders that the broker has."""
+    require_own_locks(log, broker)
+    require_same_ends(log, broker)
+
+
+def require_own_locks(log: LogDirs, broker: BrokerControl) -> None:
+    """Raise InvalidRequest for folders of another cluster, and where their broker answers and has locked none."""
     answering = broker.cluster().cluster_id
     if log.cluster_id != answering:
         raise InvalidRequest(
@@ -51,20 +71,57 @@ def require_own_folders(log: LogDirs, broker: BrokerControl) -> None:
             cluster_id=log.cluster_id,
             answering=answering,
         )
-    if not log.broker_folders.unserved or not _answers(broker, log.node_id):
+    if not log.broker_folders.unserved or not _bounds(broker, log, islice(_led(broker, log), 1)):
         return
     log.broker_folders.look()
     if log.broker_folders.unserved:
-        raise InvalidRequest(
-            "the broker answers and has locked none of these folders: they are a copy or a snapshot of its own; give "
-            "agent.log_dirs the folders of log.dirs as the broker has them mounted",
-            node_id=log.node_id,
-            folders=",".join(map(str, log.broker_folders.folders)),
-        )
+        raise _copied("the broker answers and has locked none of these folders", log)
 
 
-def _answers(broker: BrokerControl, node: BrokerId) -> bool:
-    """Whether this broker itself answers now: others may name it for some seconds after its end."""
-    led = ((each.name, part.partition) for each in broker.topics() for part in each.partitions if part.leader == node)
-    answers = broker.bounds_of(list(islice(led, 1)), broker=node).values()
-    return any(not isinstance(each, TierstateError) for each in answers)
+def require_same_ends(log: LogDirs, broker: BrokerControl) -> None:
+    """Raise InvalidRequest where a log on the disk ends before the high watermark that its leader told first.
+
+    Looks twice, for an unclean election may truncate a log between a question and a look.
+    """
+    bounds = _bounds(broker, log, _led(broker, log))
+    looked_at = nlargest(COMPARED, bounds, key=lambda each: bounds[each].high_watermark)
+    behind = [each for each in looked_at if _ends_before(log, *each, bounds[each].high_watermark)]
+    again = _bounds(broker, log, behind)
+    for (topic, partition), now in again.items():
+        if _ends_before(log, topic, partition, now.high_watermark):
+            raise _copied(
+                f"the broker has offsets up to {now.high_watermark} of {topic}:{partition}, and these folders have not",
+                log,
+            )
+
+
+def _led(broker: BrokerControl, log: LogDirs) -> Iterator[Place]:
+    """Partitions that the broker of these folders leads."""
+    for topic in broker.topics():
+        yield from ((topic.name, each.partition) for each in topic.partitions if each.leader == log.node_id)
+
+
+def _bounds(broker: BrokerControl, log: LogDirs, places: Iterable[Place]) -> dict[Place, LocalBounds]:
+    """Ask the broker itself: others may name it for some seconds after its end. Leaves out what it refuses."""
+    answers = broker.bounds_of(list(places), broker=log.node_id)
+    return {place: each for place, each in answers.items() if not isinstance(each, TierstateError)}
+
+
+def _ends_before(log: LogDirs, topic: str, partition: int, offset: Offset) -> bool:
+    """False also for a log that cannot be read now, or is in none of these folders: others tell that."""
+    for folder in log.broker_folders.live:
+        try:
+            found = open_partition(folder / f"{topic}-{partition}")
+            return LogSegment(found.log_path(found.base_offsets[-1]), active=True).next_offset() < offset
+        except (TierstateError, OSError):
+            continue
+    return False
+
+
+def _copied(reason: str, log: LogDirs) -> InvalidRequest:
+    return InvalidRequest(
+        f"{reason}: they are a copy or a snapshot of its own; give agent.log_dirs the folders of log.dirs as the "
+        "broker has them mounted",
+        node_id=log.node_id,
+        folders=",".join(map(str, log.broker_folders.folders)),
+    )

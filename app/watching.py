@@ -107,8 +107,10 @@ class AgentWatches:
         ]
 
     def answer(self, status: dict[str, object] | None) -> dict[str, object] | None:
-        """Of a partition, with what Kafka does not allow."""
-        return None if status is None else status | {"rights_lacking": list(self.rights.lacking)}
+        """Return a partition's status with what is wrong with the whole agent: rights that lack, copied folders."""
+        if status is None:
+            return None
+        return status | {"rights_lacking": list(self.rights.lacking), "copied_folders": self.folders.problem}
 
     def not_healthy(self) -> list[str]:
         return why_unhealthy(self.services, self._follower, self._watchdog)

@@ -163,6 +163,7 @@ def print_facts(context: Context, facts: PartitionFacts) -> None:
             ("not expired", "not_expired"),
             ("not erased", "not_erased"),
             ("last error", "last_error"),
+            ("WRONG FOLDERS", "copied_folders"),
         ):
             if facts.agent.get(key):
                 line(f"  {label:<13} {facts.agent[key]}")

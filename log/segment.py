@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from pathlib import Path
 from ..state.errors import CorruptData
 from ..state.offsets import Offset
 from .batch import HEADER_BYTES, BatchHeader, batch_bytes, iter_batches
+from .offset_index import offset_index_entries
 from .quiet_reader import QuietReader
 
 READ_BYTES = 4 << 20
@@ -49,15 +51,30 @@ class LogSegment:
         for position, data in self.pieces():
             yield from iter_batches(data, source=str(self.path), position=position, verify_crc=verify_crc)
 
-    def pieces(self, piece_bytes: int = READ_BYTES) -> Iterator[tuple[int, bytes]]:
+    def next_offset(self) -> Offset:
+        """Return the offset after the last whole batch. Reads the log from the last entry of the offset index on.
+
+        Raises CorruptData, FileNotFoundError.
+        """
+        index = self.offset_index.read_bytes()
+        entries = deque(offset_index_entries(index, self.base_offset, str(self.offset_index)), maxlen=1)
+        following = self.base_offset
+        for position, data in self.pieces(position=entries[0].position if entries else 0):
+            for batch in iter_batches(data, source=str(self.path), position=position, verify_crc=False):
+                following = Offset(batch.last_offset + 1)
+        return following
+
+    def pieces(self, piece_bytes: int = READ_BYTES, position: int = 0) -> Iterator[tuple[int, bytes]]:
         """(position, whole batches), about ``piece_bytes`` at a time; more only for one batch that is larger.
+
+        ``position``: where a batch begins, the first one to be read.
 
         Zeros that an active segment's file was preallocated with are no data. A batch that the end of the file cuts
         off raises CorruptData, after all that is whole. Offsets increase from piece to piece. Its broker may be alive:
         read quietly (`QuietReader`).
         """
         with self.path.open("rb") as file:
-            size, position, last = os.fstat(file.fileno()).st_size, 0, -1
+            size, last = os.fstat(file.fileno()).st_size, -1
             with closing(QuietReader(file.fileno(), size, str(self.path))) as reader:
                 while position < size:
                     data = _piece(reader, position, min(piece_bytes, size - position), size)

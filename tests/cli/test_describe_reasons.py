@@ -137,3 +137,12 @@ def test_a_partition_is_printed_as_kafka_writes_it_and_in_commands_as_it_is_type
     print_facts(context, replace(facts, lineage_unknown=True))
     assert out.getvalue().startswith(f"orders-3  (topic id {build.partition.topic_id}, term 0/0)\n")
     assert "tierstate settle orders:3\n" in out.getvalue()
+
+
+def test_describe_says_that_an_agent_looks_at_a_copy_of_the_log_folders() -> None:
+    build, out = Build(), io.StringIO()
+    context = Context()
+    context.output = Output(stdout=out)
+    facts = look_at(build.view(build.leader(0, 0)), None, "orders")
+    print_facts(context, replace(facts, agent={"copied_folders": "they are a copy"}))
+    assert "  WRONG FOLDERS they are a copy\n" in out.getvalue()
