@@ -112,6 +112,7 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
             quota,
             attention,
             lambda: left_behind(store, upkeep.identity.topic_id),
+            lambda: claim.heartbeats_lost,
         )
         parts = Parts(broker.control, topic, follower, store, clock, RandomIds())
         leader: LeaderRole = open_leader(

@@ -11,7 +11,7 @@ from ..follower.follower import Follower
 from ..follower.histories import left_behind
 from ..follower.shelf import Shelf
 from ..follower.time_travel import archived_entries
-from ..leader.lost_facts import LostFactsTools, look_for_lost_facts, unknown_segments
+from ..leader.lost_facts import LostFactsTools, list_segments, look_for_lost_facts
 from ..leader.recover_archive import continued, read_history, said_by
 from ..rules.lost_facts import LostFacts, holes, lost_facts
 from ..rules.lost_facts import why_lost as why_segments_lost
@@ -91,7 +91,7 @@ def look_at_lost(connection: Connection, topic: str, number: int | None) -> list
 
 def _look_at(connection: Connection, follower: Follower, topic: str, partition: TopicIdPartition) -> LostPartition:
     bounds, before = both_tiers_now(connection.control, follower, topic, partition)
-    unknown = unknown_segments(lost_facts_tools(connection), topic, before)
+    unknown = list_segments(lost_facts_tools(connection), topic, before).unknown
     view = view_now(follower, partition)
     shelf = Shelf(connection.store, connection.identity, follower.tier_partition(partition))
     chain = chain_of(connection.store, shelf.place)

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from ..follower.follower import Follower
-from ..leader.lost_facts import unknown_segments
+from ..leader.lost_facts import list_segments
 from ..leader.quarantine import Quarantine
 from ..leader.sweeper import SweepFindings, SweepTools, delete_orphan, look
 from ..rules.decide import paused
@@ -186,7 +186,7 @@ class SweepByHand:
         self.rows += rows
         if any(row.sweep and not row.condemned for row in rows):
             left = self._lost.left_behind()
-            unknown = [each.segment for each in unknown_segments(self._lost, name, found.view)]
+            unknown = [each.segment for each in list_segments(self._lost, name, found.view).unknown]
             whole = [each for each in unknown if each.segment_id not in left]
             check_no_evidence(found, whole, bounds, [row.key for row in rows if row.sweep and not row.condemned])
 

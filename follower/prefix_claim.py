@@ -97,6 +97,8 @@ class PrefixClaim:
         self._verdict: Verdict
         self._trouble: str | None = None
         self._over = False
+        self.heartbeats_lost = 0
+        """How often the bucket had not the heartbeat that this process wrote last."""
         self._begin()
 
     def _begin(self) -> None:
@@ -226,8 +228,11 @@ class PrefixClaim:
         now = self._clock.monotonic()
         listed = self._list()
         if self._key not in listed:
+            self.heartbeats_lost += 1
             self._begin()
-            raise Unavailable("this process's heartbeat was removed by a later process: it begins as a new one")
+            raise Unavailable(
+                "this process's heartbeat is gone, by a later process or a rolled back bucket: it begins as new"
+            )
         if not self._look(listed, now):
             return
         if not self._answers.issuperset(each.beat.process for each in self._others.values()):  # they wait
@@ -305,8 +310,11 @@ class PrefixClaim:
         """Raises Unavailable for what a copy of this very process wrote, which has its id and its memory."""
         standing = self._store.get(self._key)
         if standing not in self._attempts:
+            self.heartbeats_lost += 1
             self._begin()
-            raise Unavailable("another process writes the heartbeat of this one: a copy of this machine runs")
+            raise Unavailable(
+                "this process's heartbeat was changed: a copy of this machine runs, or the bucket was rolled back"
+            )
         return standing
 
     def _look(self, listed: dict[str, ObjectInfo], now: float) -> bool:

@@ -1,8 +1,8 @@
 """Look in the bucket for segments whose facts were lost, and when this process looks.
 
 One LIST of the partition's folder an hour, the first one at the start, and one whenever offsets come to be in no tier,
-as after a view that was rebuilt from a shorter topic. A manifest is read only where no fact says what became of its
-segment.
+as after a view that was rebuilt from a shorter topic, or the bucket lost what this process wrote. A manifest is read
+only where no fact says what became of its segment. Of a readable segment that is not listed the orphan sweeps tell.
 """
 
 from __future__ import annotations
@@ -49,6 +49,8 @@ class LostFactsTools:
     cluster_id: str
     archived_deletes: ArchivedDeletes = no_archived_deletes
     left_behind: LeftBehind = nothing_left
+    heartbeats_lost: Callable[[], int] = lambda: 0
+    """How often the bucket had not the heartbeat that this process wrote last: it may have been rolled back."""
 
 
 def look_for_lost_facts(
@@ -62,8 +64,8 @@ def look_for_lost_facts(
 
     ``local_start``: asked for before. Raises Unavailable kinds, AccessDenied, ViewBehind.
     """
-    unknown = unknown_segments(tools, name, before)
-    view = fresh_view()
+    listed = list_segments(tools, name, before)
+    view, unknown = fresh_view(), listed.unknown
     said = said_by(view)
     left: Collection[RemoteSegmentId] = ()
     if unknown:
@@ -71,13 +73,25 @@ def look_for_lost_facts(
         deleted = tools.archived_deletes(view.partition, [each.segment.segment_id for each in unknown])
         gone = dict.fromkeys(deleted, SegmentState.DELETE_SEGMENT_FINISHED)
         said = replace(said, states={**said.states, **gone})
-    return lost_facts(view, unknown, said, local_start, left)
+    unlisted = {each.segment_id for each in before.readable if each.object_key not in listed.base_keys}
+    is_missing = any(each.segment_id in unlisted for each in view.readable)
+    return replace(lost_facts(view, unknown, said, local_start, left), is_segment_missing=is_missing)
 
 
-def unknown_segments(tools: LostFactsTools, name: str, view: PartitionView) -> list[FoundSegment]:
-    """The whole segments of this cluster's partition whose facts, by this view, do not say what became of them."""
+@dataclass(frozen=True, slots=True)
+class ListedSegments:
+    """A LIST of one partition. ``unknown``: the whole segments of which no fact says what became of them."""
+
+    unknown: list[FoundSegment]
+    base_keys: set[str]
+
+
+def list_segments(tools: LostFactsTools, name: str, view: PartitionView) -> ListedSegments:
+    """List the segments of this cluster's partition. ``view``: its facts. Raises Unavailable kinds, AccessDenied."""
+    base_keys: set[str] = set()
 
     def wanted(base: str) -> bool:
+        base_keys.add(base)
         named = ObjectName.parse(base)
         return named is not None and is_unknown(view.segments, named.segment_id)
 
@@ -88,17 +102,24 @@ def unknown_segments(tools: LostFactsTools, name: str, view: PartitionView) -> l
                 continue
             if each.segment.partition == view.partition:
                 found[each.segment.object_key] = each
-    return list(found.values())
+    return ListedSegments(list(found.values()), base_keys)
 
 
 class LostFactsWatch:
-    """Of one partition, by one thread at a time. ``name``: of its topic."""
+    """Of one partition, by one thread at a time. ``name``: of its topic. ``segment_missing``: called for one."""
 
     def __init__(
-        self, seat: Seat, partition: TopicIdPartition, name: str, tools: LostFactsTools, listener: Listener
+        self,
+        seat: Seat,
+        partition: TopicIdPartition,
+        name: str,
+        tools: LostFactsTools,
+        listener: Listener,
+        segment_missing: Callable[[], None] = lambda: None,
     ) -> None:
         self._seat, self._partition, self._name, self._tools = seat, partition, name, tools
-        self._listener = listener
+        self._listener, self._segment_missing = listener, segment_missing
+        self._heartbeats_lost = 0
         self._due = seat.clock.monotonic()
         self._holes: list[OffsetRange] = []
         self._looked = False
@@ -115,6 +136,8 @@ class LostFactsWatch:
             self._why = None  # recovered, or below the log start by now
         if empty != self._holes:
             self._holes, self._looked, self._due = empty, False, self._seat.clock.monotonic()
+        if (lost := self._tools.heartbeats_lost()) != self._heartbeats_lost:
+            self._heartbeats_lost, self._due = lost, self._seat.clock.monotonic()
         if view.log_starts and self._seat.clock.monotonic() >= self._due:
             self._look(view, local_start)
         if empty and not self._looked:
@@ -131,6 +154,8 @@ class LostFactsWatch:
             self._listener(ActFailed(self._partition, self._name, "look for lost facts", str(error)))
             return
         self._looked, self._why = True, why_lost(lost, self._name)
+        if lost.is_segment_missing:
+            self._segment_missing()
         self._due = clock.monotonic() + until_turn(self._partition, clock.now_ms(), LOOK_EVERY_S)
 
     def _fresh_view(self) -> PartitionView:

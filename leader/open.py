@@ -84,6 +84,7 @@ class Beside:
     quota: ByteQuota | None = None
     attention: Attention | None = None
     left_behind: LeftBehind = nothing_left
+    heartbeats_lost: Callable[[], int] = lambda: 0
 
 
 NOTHING_BESIDE = Beside()
@@ -142,13 +143,16 @@ def open_leader(
     )
     quarantine = Quarantine(settings.sweep.quarantine_prefix, quota.take)
     sweep = SweepTools(store, tools.keys, beside.archived_deletes, settings.sweep.grace, listener, quarantine)
-    lost = LostFactsTools(store, tools.keys, cluster.cluster_id, beside.archived_deletes, beside.left_behind)
+    lost = LostFactsTools(
+        store, tools.keys, cluster.cluster_id, beside.archived_deletes, beside.left_behind, beside.heartbeats_lost
+    )
     board = StatusBoard()
     workers = WorkerTools(seat, observe, tools, policy, board, listener, beside.archived_to)
 
     def new_worker(partition: TopicIdPartition, name: str) -> PartitionWorker:
         orphans = OrphanSweeps(seat, partition, name, sweep)
-        return PartitionWorker(workers, partition, name, orphans, LostFactsWatch(seat, partition, name, lost, listener))
+        watch = LostFactsWatch(seat, partition, name, lost, listener, orphans.look_soon)
+        return PartitionWorker(workers, partition, name, orphans, watch)
 
     hosted = hosted_partitions(settings, seat, attention)
     agent = Agent(hosted, new_worker, board, settings.copy_.concurrency, attention, observe.ahead)

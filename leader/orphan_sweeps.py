@@ -61,6 +61,10 @@ class OrphanSweeps:
         self._ripe.clear()
         self.last, self.missing = None, ()
 
+    def look_soon(self) -> None:
+        """Make the next look due at once."""
+        self._due = self._seat.clock.monotonic()
+
     def look_if_due(self, view: PartitionView) -> bool:
         """Whether it was time, and a look came to an end. Never raises a tierstate error: it is told, and tried again
         in ten minutes.

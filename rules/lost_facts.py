@@ -32,10 +32,14 @@ def is_unknown(segments: Mapping[RemoteSegmentId, SegmentMeaning], segment_id: R
 
 @dataclass(frozen=True, slots=True)
 class LostFacts:
-    """What is to be added to the facts of one partition. ``plan``: of the partition as a whole."""
+    """What is to be added to the facts of one partition. ``plan``: of the partition as a whole.
+
+    ``is_segment_missing``: a readable segment was not listed.
+    """
 
     plan: PartitionPlan
     segments: tuple[FoundSegment, ...]
+    is_segment_missing: bool = False
 
     @property
     def offsets(self) -> OffsetRange | None:

@@ -359,6 +359,29 @@ def test_a_copy_of_the_memory_of_a_process_is_found_out_by_its_heartbeat(
     assert not production.has_proof
 
 
+@pytest.mark.parametrize("is_there", [True, False], ids=["an older heartbeat", "no heartbeat"])
+def test_a_process_knows_a_rolled_back_bucket_by_its_own_heartbeat_and_goes_on(
+    is_there: bool, bucket: Bucket, topic: MemoryTierTopic
+) -> None:
+    production = bucket.begin(topic)
+    (key,) = (each.key for each in bucket.store.list(agents_prefix("cluster")))
+    before = bucket.store.get(key)
+    bucket.pass_periods(3, production)
+    assert production.claim.heartbeats_lost == 0
+    bucket.store.delete(key)
+    if is_there:
+        bucket.store.put_if_absent(key, before)
+    production.claim.beat()
+    assert production.claim.heartbeats_lost == 1
+    assert not production.has_proof
+    bucket.pass_periods(2 * SILENT_PERIODS, production)
+    assert production.has_proof
+    bucket.clock.advance(TRIAL)
+    bucket.pass_periods(1, production)
+    assert production.may_delete
+    assert production.claim.heartbeats_lost == 1
+
+
 def test_the_side_that_a_person_chose_goes_on_and_the_other_stays_stopped(
     bucket: Bucket, topic: MemoryTierTopic
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -272,3 +273,26 @@ def test_a_recovery_of_the_whole_topic_restores_what_the_archive_calls_abandoned
     found = plan(world, archived, world.local_start())
     assert lost in {each.segment.segment_id for each in found.restored}
     assert not found.gaps
+
+
+def test_a_segment_that_left_the_bucket_is_looked_for_at_the_start_and_once_a_heartbeat_is_lost(world: World) -> None:
+    newest = trimmed(world).readable[-1]
+    process, missed, heartbeats_lost = world.process(), list[str](), [0]
+    used = replace(tools(world), heartbeats_lost=lambda: heartbeats_lost[0])
+    watch = LostFactsWatch(
+        process.seat, world.partition, world.name, used, process.events.append, lambda: missed.append("missed")
+    )
+    start = Offset(world.local_start())
+    assert watch.why(world.view(), start) is None
+    assert missed == []
+    for kind in ObjectKind:
+        world.store.delete(object_key(newest.object_key, kind))
+    assert watch.why(world.view(), start) is None
+    assert missed == [], "looked for an hour later, or"
+    heartbeats_lost[0] += 1
+    for _ in range(2):
+        assert watch.why(world.view(), start) is None
+    assert missed == ["missed"]
+    watch.rest()
+    watch.why(world.view(), start)
+    assert missed == ["missed"] * 2, "at the first look after it leads again"

@@ -7,7 +7,7 @@ import pytest
 from tests.leader.orphans import GRACE_S
 from tests.leader.world import World
 from tierstate.app.sweeping import check_no_evidence
-from tierstate.leader.lost_facts import LostFactsTools, unknown_segments
+from tierstate.leader.lost_facts import LostFactsTools, list_segments
 from tierstate.leader.sweeper import SweepTools, look
 from tierstate.rules.sweep import no_archived_deletes
 from tierstate.state.errors import TierStateLost
@@ -22,7 +22,7 @@ def check(world: World, bounds: LocalBounds | None) -> None:
     tools = SweepTools(store, keys, no_archived_deletes, GRACE_S, lambda event: None)
     found = look(tools, world.name, world.view(), world.view, world.clock.now_ms())
     lost = LostFactsTools(store, keys, "memory")
-    whole = [each.segment for each in unknown_segments(lost, world.name, found.view)]
+    whole = [each.segment for each in list_segments(lost, world.name, found.view).unknown]
     assert whole, "every segment has its facts"
     check_no_evidence(found, whole, bounds, [object_key(each.object_key, ObjectKind.MANIFEST) for each in whole])
 
