@@ -344,7 +344,8 @@ def test_every_setting_is_described() -> None:
 
 def test_the_settings_page_is_current() -> None:
     page = Path(__file__).parents[2] / "docs" / "settings.md"
-    assert page.read_text(encoding="utf-8") == settings_markdown()
+    command = "python -m tierstate.runtime.settings_docs > docs/settings.md"
+    assert page.read_text(encoding="utf-8") == settings_markdown(), command
 
 
 def test_the_catalogs_properties_are_taken_as_they_are(write_toml: WriteToml) -> None:
