@@ -367,7 +367,6 @@ def test_a_process_knows_a_rolled_back_bucket_by_its_own_heartbeat_and_goes_on(
     (key,) = (each.key for each in bucket.store.list(agents_prefix("cluster")))
     before = bucket.store.get(key)
     bucket.pass_periods(3, production)
-    assert production.claim.heartbeats_lost == 0
     bucket.store.delete(key)
     if is_there:
         bucket.store.put_if_absent(key, before)
