@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.scenarios.house import House, eventually
+from tests.scenarios.house import House, eventually, run
 from tierstate.sandbox.kafka import KafkaSandbox
 
 RETENTION_S = 15
@@ -39,5 +40,6 @@ def test_an_idle_topic_whose_records_expire_before_they_are_copied_is_read_on_fr
 
 
 def described(house: House, topic: str, **wanted: int) -> dict[str, object] | None:
-    (found,) = house.json("describe", f"{topic}:0")
+    done = run("describe", f"{topic}:0", "--json", "--config", str(house.config))  # 4 until the log start has followed
+    (found,) = json.loads(done.stdout)
     return found if all(found[name] == value for name, value in wanted.items()) else None
