@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,12 +21,19 @@ pytestmark = pytest.mark.kafka
 RECORDS, TAKEN = 2_500, 72
 
 
-def share_consumer(house: House, topic: str, records: int) -> subprocess.Popen[str]:
+@contextmanager
+def share_consumer(house: House, topic: str, records: int) -> Iterator[subprocess.Popen[str]]:
     """Kafka's own share consumer in the group ``takers``, which accepts so many records and ends."""
     command = [find_java(), "-cp", f"{kafka_libs()}/*", "org.apache.kafka.tools.consumer.ConsoleShareConsumer"]
     command += ["--bootstrap-server", house.kafka.bootstrap, "--topic", topic, "--group", "takers"]
     command += ["--max-messages", str(records)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment())
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment()
+    ) as consumer:
+        try:
+            yield consumer
+        finally:
+            consumer.kill()
 
 
 def taken(consumer: subprocess.Popen[str]) -> list[int]:
@@ -39,15 +48,17 @@ def test_a_share_group_reads_every_record_although_an_agent_trims(kafka: KafkaSa
         def holder() -> GroupPosition | None:
             return broker.control.groups(topic).holding(0)
 
-        first, written = share_consumer(house, topic, TAKEN), 0
-        eventually(holder)
-        while first.poll() is None or written < RECORDS:  # what comes before it has begun it does not get
-            house.append(topic, 100, first=written)
-            written += 100
-        accepted = taken(first)
+        written = 0
+        with share_consumer(house, topic, TAKEN) as consumer:
+            eventually(holder)
+            while consumer.poll() is None or written < RECORDS:  # it does not get what comes before it has begun
+                house.append(topic, 100, first=written)
+                written += 100
+            accepted = taken(consumer)
         assert accepted == [*range(accepted[0], accepted[0] + TAKEN)]
         next_one = accepted[-1] + 1
         eventually(lambda: holder() == GroupPosition("takers", 0, Offset(next_one)))
         house.run("agent", "--once")
         assert house.json("describe", topic)[0]["local_log_start_offset"] <= next_one
-        assert taken(share_consumer(house, topic, written - next_one)) == [*range(next_one, written)]
+        with share_consumer(house, topic, written - next_one) as consumer:
+            assert taken(consumer) == [*range(next_one, written)]
