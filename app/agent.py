@@ -87,7 +87,7 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
         )
         opened.callback(follower.close)
 
-        rights = RightsWatch(lambda: lacking(broker.admin, name, leader.agent.led_topics))
+        rights = RightsWatch(lambda: lacking(broker.admin, broker.raw, name, leader.agent.led_topics))
         folders = FolderWatch(log, broker.control)
         watches = AgentWatches(topic, follower, store, archives, claim, rights, folders, clock, watchdog)
         listen = settings.management.of_agent

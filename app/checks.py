@@ -177,7 +177,7 @@ def checks(connection: Connection) -> Iterator[Check]:
         here = {named[0] for each in folders if (named := folder_name(each)) is not None}  # also of what is hidden
         tiered = (name for name in here | internal.keys() if not internal.get(name, False))
         covered = sorted(name for name in tiered if settings.tiering.covers(name))
-        found = lacking(connection.broker.admin, settings.tier_state.topic, covered)
+        found = lacking(connection.broker.admin, connection.broker.raw, settings.tier_state.topic, covered)
         if found:
             first = "; ".join(map(str, found))
             commands = "; ".join(each.command(settings.kafka) for each in found)

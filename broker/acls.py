@@ -10,8 +10,11 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AclOperation, ResourceType
+from kafka.protocol.admin import DescribeGroupsRequest
 
-from .error_codes import denied, error_of_exception
+from ..state.errors import AccessDenied
+from .error_codes import denied, error_of, error_of_exception
+from .raw import RawClient
 
 WILDCARD = "*"
 
@@ -125,14 +128,14 @@ class Lacking:
         )
 
 
-def lacking(admin: Any, tier_state: str, topics: Collection[str]) -> list[Lacking]:
-    """What an agent of these ``topics`` lacks, as the broker answers an AdminClient now. Without an authorizer nothing.
+def lacking(admin: Any, raw: RawClient, tier_state: str, topics: Collection[str]) -> list[Lacking]:
+    """What an agent of these ``topics`` lacks, as the brokers answer now. Without an authorizer nothing.
 
     Raises BrokerUnavailable and its kinds.
     """
     may = {
         (ResourceType.BROKER, "kafka-cluster"): _asked(admin.describe_cluster(**_ASKING)),
-        (ResourceType.GROUP, WILDCARD): _asked(admin.describe_consumer_groups([NOBODYS], **_ASKING)[NOBODYS]),
+        (ResourceType.GROUP, WILDCARD): tuple(AclOperation) if _may_describe_groups(raw) else (),
         # a name that no topic has stands for every other: it is unknown to those alone who may see it
         (ResourceType.TOPIC, WILDCARD): _asked(admin.describe_topics(TopicCollection([NOBODYS]), **_ASKING)[NOBODYS]),
     }
@@ -150,14 +153,12 @@ def lacking(admin: Any, tier_state: str, topics: Collection[str]) -> list[Lackin
 NOBODYS = "tierstate-asks-what-it-may"
 _ASKING = {"include_authorized_operations": True, "request_timeout": 10}
 
-_NOT_REFUSED = {
-    KafkaError.UNKNOWN_TOPIC_OR_PART,
-    KafkaError.GROUP_ID_NOT_FOUND,
-    KafkaError.NOT_COORDINATOR,  # a cluster that has never had a group (seen)
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-}
-"""A broker looks for these only after it has looked at the right."""
+
+def _may_describe_groups(raw: RawClient) -> bool:
+    """Ask any broker about a group that does not exist: it looks at the right before it looks for the group."""
+    request = DescribeGroupsRequest(groups=[NOBODYS], min_version=3, max_version=5)
+    (group,) = raw.ask(min(raw.metadata().brokers), request).groups
+    return not isinstance(error_of(group.error_code), AccessDenied)
 
 
 def _asked(future: Future[Any]) -> Collection[AclOperation]:
@@ -168,7 +169,7 @@ def _asked(future: Future[Any]) -> Collection[AclOperation]:
         code = error.args[0].code()
         if denied(error):
             return ()
-        if code in _NOT_REFUSED:
+        if code == KafkaError.UNKNOWN_TOPIC_OR_PART:  # brokers look for a topic after they looked at the right
             return tuple(AclOperation)  # seen, and not there: what more is allowed is told once it is
         raise error_of_exception(error) from error
 

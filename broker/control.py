@@ -13,7 +13,7 @@ from typing import Protocol
 from confluent_kafka.admin import AdminClient
 
 from ..state.epochs import LeaderEpoch
-from ..state.errors import BrokerUnavailable, TierstateError, TimedOut
+from ..state.errors import BrokerUnavailable, TierstateError
 from ..state.ids import BrokerId, TopicId
 from ..state.offsets import Offset
 from ..state.routing import LocalBounds
@@ -21,15 +21,13 @@ from ..state.topics import TopicConfig
 from .answers import Address, Place, RawMetadata
 from .bounds import bounds_of_leader, read_bounds, read_bounds_of
 from .existence import may_describe, topic_exists
-from .groups import TopicGroups, look_around, read_groups
+from .groups import TopicGroups, read_groups
 from .leadership import Leadership
 from .local_reads import PATIENCE_S
 from .raw import RawClient
 from .topics import TopicDescription, describe_topic, describe_topics, read_config, read_configs
 from .transactions import OpenTransaction, read_open_transactions
 from .truncation import LONGEST_SECONDS, delete_records_on
-
-ADMIN_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,11 +164,7 @@ class KafkaControl:
         return self.groups_of([topic])[topic]
 
     def groups_of(self, topics: Collection[str]) -> dict[str, TopicGroups]:
-        try:
-            return read_groups(self.admin, topics, ADMIN_SECONDS)
-        except TimedOut:
-            look_around(self.admin, ADMIN_SECONDS)
-            raise
+        return read_groups(self._raw, topics)
 
     def delete_records_on(
         self, broker: BrokerId, topic: str, partition: int, before: Offset, timeout: float = LONGEST_SECONDS

@@ -1,19 +1,31 @@
-"""Which consumer groups stand where on a topic: plain consumers must not lose what they have not read yet."""
+"""Which groups of any kind stand where on a topic: none of them must lose what it has not read yet.
+
+A broker lists the groups that it coordinates, and is asked about each of them. librdkafka is not asked: its requests to
+coordinators use memory after it was freed while brokers restart, and end the process (its issue 4605).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from concurrent.futures import Future
-from contextlib import suppress
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
-from confluent_kafka.admin import AclOperation, AdminClient
+from kafka.protocol.admin import DescribeClusterRequest, DescribeGroupsRequest, ListGroupsRequest
+from kafka.protocol.consumer import OffsetFetchRequest
 
-from ..state.errors import TierstateError
+from ..state.errors import InvalidRequest, TierstateError
 from ..state.offsets import Offset
-from .error_codes import error_of_exception
+from .error_codes import error_of
+from .group_messages import (
+    ConsumerGroupDescribeRequest,
+    DescribeShareGroupOffsetsRequest,
+    ShareGroupDescribeRequest,
+    StreamsGroupDescribeRequest,
+)
+from .raw import RawClient
+from .wire import Frame
 
 Excluded = Callable[[str], bool]
 """Whether a group, by name, does not count."""
@@ -58,99 +70,207 @@ class TopicGroups:
         return min(here, key=lambda one: (-1 if one.committed is None else one.committed, one.group), default=None)
 
 
-def read_groups(admin: AdminClient, topics: Collection[str], timeout: float) -> dict[str, TopicGroups]:
-    """Every group's committed offsets and assigned members on each topic. Trouble with one group is a problem of its.
+Ask = Callable[[Any], Any]
+"""Sends one request to one broker and returns its answer. Raises BrokerUnavailable, TimedOut, CorruptData."""
 
-    One listing for all topics. Kafka lists only the groups these credentials may see, without a word: whether they see
-    all is asked first (DESCRIBE on the cluster). A share group has no committed offsets that a request here could show,
-    so it is a problem too. BrokerUnavailable, TimedOut when nothing is answered at all.
+AT_ONCE = 200
+"""Groups in one request."""
+_DESCRIBE = 8
+"""Kafka's number of the operation."""
+_GROUP_ID_NOT_FOUND = 69
+_Assigned = Iterator[tuple[str, int]]
+"""Topic and partition."""
+
+
+@dataclass(slots=True)
+class _Listing:
+    """What the brokers have said until now. ``standings``: next offset by topic, group and partition."""
+
+    topics: Collection[str]
+    standings: dict[tuple[str, str, int], Offset | None] = field(default_factory=dict)
+    problems: list[GroupProblem] = field(default_factory=list)
+    problems_of_topics: dict[str, list[GroupProblem]] = field(default_factory=lambda: defaultdict(list))
+
+    def add_assigned(self, group: str, assigned: _Assigned) -> None:
+        for topic, partition in assigned:
+            if topic in self.topics:
+                self.standings.setdefault((topic, group, partition))
+
+    def of_topic(self, topic: str) -> TopicGroups:
+        here = sorted((group, part, at) for (name, group, part), at in self.standings.items() if name == topic)
+        positions = tuple(GroupPosition(*each) for each in here)
+        return TopicGroups(positions, (*self.problems, *self.problems_of_topics.get(topic, ())))
+
+
+def read_groups(raw: RawClient, topics: Collection[str]) -> dict[str, TopicGroups]:
+    """Return each group's offsets and assigned members on each topic. Trouble with one group is a problem of its own.
+
+    Every kind of group counts: classic, consumer, share and streams groups. A group of a kind that this release does
+    not know is a problem. Kafka lists only the groups that these credentials may see, without a word: so DESCRIBE on
+    the cluster is asked for first. Raises BrokerUnavailable, TimedOut when no broker answers at all.
     """
-    problems: list[GroupProblem] = []
-    if not _sees_all_groups(admin, timeout):
-        problems.append(GroupProblem(None, "these credentials lack DESCRIBE on the cluster, so groups may be hidden"))
-    listing = _result(admin.list_consumer_groups(request_timeout=timeout))
-    problems += [GroupProblem(None, f"a broker did not list its groups: {error}") for error in listing.errors or ()]
-    names = sorted(group.group_id for group in listing.valid or ())
-    of_topics: dict[str, list[GroupProblem]] = {topic: [] for topic in topics}
-    positions: dict[str, dict[tuple[str, int], Offset | None]] = {topic: {} for topic in topics}
-    for topic, name, partition in _assigned(admin, names, timeout, problems):
-        if topic in positions:
-            positions[topic][name, partition] = None
-    for topic, name, partition, offset in _committed(admin, names, timeout, problems, of_topics):
-        if topic in positions:
-            positions[topic][name, partition] = offset
-    return {
-        topic: TopicGroups(
-            tuple(GroupPosition(name, partition, offset) for (name, partition), offset in sorted(found.items())),
-            (*problems, *of_topics[topic]),
-        )
-        for topic, found in positions.items()
-    }
+    listing = _Listing(topics)
+    sees_all = False
+    for broker in sorted(raw.metadata().brokers):
+        try:
+            sees_all = sees_all or _sees_all_groups(partial(raw.ask, broker))
+            _ask_broker(partial(raw.ask, broker), listing)
+        except TierstateError as error:
+            listing.problems.append(GroupProblem(None, f"a broker did not list its groups: {error}"))
+    if not sees_all:
+        why = "these credentials lack DESCRIBE on the cluster, so groups may be hidden"
+        listing.problems.insert(0, GroupProblem(None, why))
+    return {topic: listing.of_topic(topic) for topic in topics}
 
 
-def look_around(admin: AdminClient, timeout: float) -> None:
-    """After a TimedOut, so that the next listing asks those that live: librdkafka goes on asking a broker that died for
-    as long as its metadata names it, and reads that again every five minutes.
+def list_groups(ask: Ask) -> dict[str, list[str]]:
+    """Return the groups that a broker coordinates, by kind in lower case. Raises what the broker answers."""
+    answer = ask(ListGroupsRequest(states_filter=[], types_filter=[], min_version=3, max_version=5))
+    if (refused := error_of(answer.error_code, request="ListGroups")) is not None:
+        raise refused
+    kinds = defaultdict(list)
+    for each in answer.groups:
+        kinds[(each.group_type or "classic").lower()].append(each.group_id)  # brokers before 3.8 do not name it
+    return kinds
+
+
+def committed_offsets(
+    ask: Ask, groups: Sequence[str], partitions: Mapping[str, Sequence[int]] | None = None
+) -> Iterator[tuple[str, GroupPosition] | tuple[str | None, GroupProblem]]:
+    """Yield committed offsets with their topics, and problems: with a topic, or with None for the whole group.
+
+    ``partitions``: by topic, None: all that the groups have committed.
     """
-    with suppress(KafkaException):
-        admin.list_topics(timeout=timeout)
+    kind = OffsetFetchRequest.OffsetFetchRequestGroup
+    topics = partitions and [
+        kind.OffsetFetchRequestTopics(name=topic, partition_indexes=list(parts)) for topic, parts in partitions.items()
+    ]
+    for names in _portions(groups):
+        asked = [kind(group_id=name, topics=topics) for name in names]
+        request = OffsetFetchRequest(groups=asked, require_stable=False, min_version=8, max_version=9)
+        for group in ask(request).groups:
+            name = group.group_id
+            if (failed := error_of(group.error_code, request="OffsetFetch")) is not None:
+                yield None, GroupProblem(name, f"the offsets of group {name} are unknown: {failed.message}")
+                continue
+            for topic, part in ((each.name, part) for each in group.topics for part in each.partitions):
+                if part.error_code:
+                    why = f"the offset of group {name} on {topic}-{part.partition_index} is unknown"
+                    yield topic, GroupProblem(name, why)
+                elif part.committed_offset >= 0:
+                    yield topic, GroupPosition(name, part.partition_index, Offset(part.committed_offset))
 
 
-def _sees_all_groups(admin: AdminClient, timeout: float) -> bool:
-    cluster = _result(admin.describe_cluster(include_authorized_operations=True, request_timeout=timeout))
-    return AclOperation.DESCRIBE in (cluster.authorized_operations or ())
+def _portions(groups: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (groups[at : at + AT_ONCE] for at in range(0, len(groups), AT_ONCE))
 
 
-def _assigned(
-    admin: AdminClient, names: list[str], timeout: float, problems: list[GroupProblem]
-) -> list[tuple[str, str, int]]:
-    """Topic, group, partition."""
-    if not names:
-        return []
-    found = []
-    for name, future in admin.describe_consumer_groups(names, request_timeout=timeout).items():
-        try:
-            members = _result(future).members
-        except TierstateError as error:
-            problems.append(GroupProblem(name, f"the members of group {name} are unknown: {error}"))
+def _sees_all_groups(ask: Ask) -> bool:
+    answer = ask(DescribeClusterRequest(include_cluster_authorized_operations=True, min_version=0, max_version=0))
+    return _DESCRIBE in (answer.authorized_operations or ())
+
+
+def _ask_broker(ask: Ask, listing: _Listing) -> None:
+    for kind, groups in list_groups(ask).items():
+        if kind not in _MEMBERS:
+            why = "is of kind {}, which this release does not know: what it has read is unknown"
+            listing.problems += [GroupProblem(name, f"group {name} {why.format(kind)}") for name in groups]
             continue
-        for member in members:
-            # What a member will be given counts as what it has.
-            lists = [one.topic_partitions for one in (member.assignment, member.target_assignment) if one is not None]
-            found += [(part.topic, name, part.partition) for parts in lists for part in parts]
-    return found
+        for names in _portions(groups):
+            _add_members(ask, kind, names, listing)
+            _add_offsets(_share_offsets(ask, names) if kind == "share" else committed_offsets(ask, names), listing)
 
 
-def _committed(
-    admin: AdminClient,
-    names: list[str],
-    timeout: float,
-    problems: list[GroupProblem],
-    of_topics: dict[str, list[GroupProblem]],
-) -> list[tuple[str, str, int, Offset]]:
-    """Topic, group, partition, next offset. ``of_topics``: topic to what could not be learned of it alone."""
-    asked = {
-        name: admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(name)], request_timeout=timeout)[name]
-        for name in names
+def _add_members(ask: Ask, kind: str, names: Sequence[str], listing: _Listing) -> None:
+    """A partition that a member has, or will be given, counts from its beginning until an offset is known."""
+    request, assigned = _MEMBERS[kind]
+    for group in ask(request(names)).groups:
+        name = group.group_id
+        if group.error_code == _GROUP_ID_NOT_FOUND:  # deleted since it was listed
+            continue
+        if (failed := error_of(group.error_code, request="DescribeGroups")) is not None:
+            listing.problems.append(GroupProblem(name, f"the members of group {name} are unknown: {failed}"))
+            continue
+        try:
+            listing.add_assigned(name, assigned(group))
+        except InvalidRequest as error:
+            why = f"the assignment of a member of group {name} cannot be read: {error}"
+            listing.problems.append(GroupProblem(name, why))
+
+
+def _add_offsets(
+    found: Iterator[tuple[str, GroupPosition] | tuple[str | None, GroupProblem]], listing: _Listing
+) -> None:
+    for topic, each in found:
+        if isinstance(each, GroupPosition):
+            if topic in listing.topics:
+                listing.standings[str(topic), each.group, each.partition] = each.committed
+        elif topic is None:
+            listing.problems.append(each)
+        else:
+            listing.problems_of_topics[topic].append(each)
+
+
+def _share_offsets(
+    ask: Ask, names: Sequence[str]
+) -> Iterator[tuple[str, GroupPosition] | tuple[str | None, GroupProblem]]:
+    """Yield where share groups start: what is below was acknowledged, or given up (KIP-932)."""
+    kind = DescribeShareGroupOffsetsRequest.Group
+    asked = [kind(group_id=name, topics=None) for name in names]
+    for group in ask(DescribeShareGroupOffsetsRequest(groups=asked, max_version=0)).groups:
+        name = group.group_id
+        if (failed := error_of(group.error_code, request="DescribeShareGroupOffsets")) is not None:
+            if group.error_code != _GROUP_ID_NOT_FOUND:
+                yield None, GroupProblem(name, f"the offsets of share group {name} are unknown: {failed}")
+            continue
+        for topic, part in ((each.topic_name, part) for each in group.topics for part in each.partitions):
+            if part.error_code:
+                why = f"the offset of share group {name} on {topic}-{part.partition_index} is unknown"
+                yield topic, GroupProblem(name, why)
+            else:
+                start = Offset(part.start_offset) if part.start_offset >= 0 else None
+                yield topic, GroupPosition(name, part.partition_index, start)
+
+
+def _classic(group: Any) -> _Assigned:
+    """Decode the assignments of a group whose members are consumers (ConsumerProtocolAssignment)."""
+    for member in group.members if group.protocol_type == "consumer" else ():
+        if not member.member_assignment:  # the group rebalances
+            continue
+        frame = Frame(member.member_assignment)
+        frame.int16()  # version
+        for _ in range(frame.count(flexible=False)):
+            topic = frame.string(flexible=False)
+            yield from [(topic, frame.int32()) for _ in range(frame.count(flexible=False, smallest=4))]
+
+
+def _consumer(group: Any) -> _Assigned:
+    for member in group.members:
+        for each in (*member.assignment.topic_partitions, *member.target_assignment.topic_partitions):
+            yield from ((each.topic_name, partition) for partition in each.partitions)
+
+
+def _share(group: Any) -> _Assigned:
+    for each in (each for member in group.members for each in member.assignment.topic_partitions):
+        yield from ((each.topic_name, partition) for partition in each.partitions)
+
+
+def _streams(group: Any) -> _Assigned:
+    """A task reads the same partition of each source topic of its part of the topology."""
+    sources = {
+        each.subtopology_id: [*each.source_topics, *(topic.name for topic in each.repartition_source_topics)]
+        for each in (group.topology.subtopologies if group.topology else None) or ()
     }
-    found = []
-    for name, future in asked.items():
-        try:
-            parts = _result(future).topic_partitions or ()
-        except TierstateError as error:
-            problems.append(GroupProblem(name, f"the offsets of group {name} are unknown: {error}"))
-            continue
-        for part in parts:
-            if part.topic in of_topics and part.error is not None:
-                why = f"the offset of group {name} on {part.topic}-{part.partition} is unknown"
-                of_topics[part.topic].append(GroupProblem(name, why))
-            elif part.offset >= 0:
-                found.append((part.topic, name, part.partition, Offset(part.offset)))
-    return found
+    for member in group.members:
+        for task in (*member.assignment.active_tasks, *member.target_assignment.active_tasks):
+            for topic in sources.get(task.subtopology_id, ()):
+                yield from ((topic, partition) for partition in task.partitions)
 
 
-def _result(future: Future[Any]) -> Any:
-    try:
-        return future.result()
-    except KafkaException as error:
-        raise error_of_exception(error) from error
+_MEMBERS: Mapping[str, tuple[Callable[[Sequence[str]], Any], Callable[[Any], _Assigned]]] = {
+    "classic": (lambda names: DescribeGroupsRequest(groups=list(names), min_version=3, max_version=5), _classic),
+    "consumer": (lambda names: ConsumerGroupDescribeRequest(group_ids=list(names)), _consumer),
+    "share": (lambda names: ShareGroupDescribeRequest(group_ids=list(names), min_version=1), _share),
+    "streams": (lambda names: StreamsGroupDescribeRequest(group_ids=list(names)), _streams),
+}
+"""The request that describes the members of a kind of group, and what reads their partitions from an answer."""

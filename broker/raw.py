@@ -211,6 +211,13 @@ class RawClient:
             raise CorruptData("the broker's answer leaves a partition out", request="DescribeProducers", broker=broker)
         return producers_of(found[topic, partition])
 
+    def ask(self, broker: BrokerId, request: Any) -> Any:
+        """Send a request that only reads to exactly this broker. BrokerUnavailable, TimedOut, CorruptData.
+
+        InvalidRequest: the broker is too old.
+        """
+        return self._read(self._address(broker), request, self.timeout)
+
     def fetch(self, broker: BrokerId, spec: FetchSpec) -> RawFetch:
         """One Fetch, outside any session. At least one whole batch comes, even beyond ``max_bytes``."""
         kind = FetchRequest.FetchTopic

@@ -1,0 +1,66 @@
+"""Who asks for consumer groups lives on while brokers restart. librdkafka's own requests ended the process (4605)."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from tests.scenarios.house import environment
+from tierstate.sandbox.kafka import KafkaSandbox
+
+pytestmark = [pytest.mark.kafka, pytest.mark.extended]
+GROUPS = 6
+ASKS = """
+import json, sys
+from tierstate.broker.open import open_broker
+from tierstate.state.errors import TierstateError
+with open_broker(json.loads(sys.argv[1])) as broker:
+    print("asks", flush=True)
+    while True:
+        try:
+            found = broker.control.groups("orders")
+        except TierstateError as error:
+            continue
+        if found.why_incomplete() is None:
+            print(len(found.positions), flush=True)
+"""
+
+
+def commit(kafka: KafkaSandbox, group: str) -> None:
+    consumer: Any = Consumer({**kafka.client_config, "group.id": group})
+    try:
+        consumer.commit(offsets=[TopicPartition("orders", 0, 1)], asynchronous=False)
+    finally:
+        consumer.close()
+
+
+def test_a_process_that_asks_for_groups_outlives_rolling_restarts_and_sees_them_all(
+    kafka_three: KafkaSandbox, make_topics: Any
+) -> None:
+    make_topics(kafka_three).create("orders")
+    for number in range(GROUPS):
+        commit(kafka_three, f"group-{number}")
+    asks = subprocess.Popen(
+        [sys.executable, "-c", ASKS, json.dumps(kafka_three.client_config)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    )
+    assert asks.stdout is not None
+    try:
+        for _ in range(2):
+            for index in range(3):
+                kafka_three.stop(index)
+                kafka_three.start(index)
+        assert asks.poll() is None, "it was ended by a signal"
+        commit(kafka_three, "one-more")
+        while (line := asks.stdout.readline()) != f"{GROUPS + 1}\n":
+            assert line, "it ended"
+    finally:
+        asks.kill()
+        asks.wait()
