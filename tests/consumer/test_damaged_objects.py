@@ -119,32 +119,6 @@ def test_a_chunk_that_cannot_be_opened_is_where_its_partition_stops(cluster: Tie
     assert records == {0: [*range(RECORDS)], 1: [*range(RECORDS)]}
 
 
-def test_an_object_that_is_repaired_is_read_on_by_a_consumer_of_many_partitions(cluster: TieredCluster) -> None:
-    """More than read ahead by themselves: the others are read through a cache."""
-    partitions = 10
-    topic = tiered(cluster, "repaired", 260, partitions)
-    wholes = {each: each.read_bytes() for each in (log_object(cluster, topic, n) for n in range(partitions))}
-    bad = [damage(path) for path in wholes]
-    records: dict[int, list[int]] = {number: [] for number in range(partitions)}
-    failed: set[int] = set()
-
-    def step() -> None:
-        for message in consumer.consume(100, 0.5):
-            if message.error() is None:
-                records[message.partition()].append(message.offset())
-            else:
-                failed.add(message.partition())
-
-    with TieredConsumer(cluster.config(topic, auto_offset_reset="earliest")) as consumer:
-        consumer.subscribe([topic])
-        until(lambda: len(failed) == partitions, step)
-        assert [len(each) for each in records.values()] == bad
-        for path, whole in wholes.items():
-            path.write_bytes(whole)
-        until(lambda: all(len(each) == 260 for each in records.values()), step)
-    assert all(each == [*range(260)] for each in records.values())
-
-
 def test_each_of_two_errors_at_once_reaches_a_client_that_polls_one_message(cluster: TieredCluster) -> None:
     topic = tiered(cluster, "two-errors", RECORDS, 2)
     failed: set[int] = set()
