@@ -119,44 +119,53 @@ def test_a_chunk_that_cannot_be_opened_is_where_its_partition_stops(cluster: Tie
     assert records == {0: [*range(RECORDS)], 1: [*range(RECORDS)]}
 
 
-def test_each_of_two_errors_at_once_reaches_a_client_that_polls_one_message(cluster: TieredCluster) -> None:
-    topic = tiered(cluster, "two-errors", RECORDS, 2)
-    failed: set[int] = set()
+@pytest.mark.parametrize("batch", [1, 2])
+def test_each_of_three_errors_at_once_reaches_the_client(cluster: TieredCluster, batch: int) -> None:
+    topic = tiered(cluster, f"three-errors-{batch}", RECORDS, 3)
+    failed: list[int] = []
 
     def step() -> None:
-        message = consumer.poll(0.2)
-        if message is not None and message.error() is not None:
-            failed.add(message.partition())
+        got = [*received(consumer, batch)]
+        assert len(got) <= batch
+        failed.extend(each.partition() for each in got)
 
     with TieredConsumer(cluster.config(topic)) as consumer:
-        consumer.assign([TopicPartition(topic, number, RECORDS + 1000) for number in range(2)])
-        until(lambda: len(failed) == 2, step)
+        consumer.assign([TopicPartition(topic, number, RECORDS + 1000) for number in range(3)])
+        consumer.pause(consumer.assignment())
+        consumer.poll(0)
+        assert consumer._both is not None
+        until(lambda: not any(part.looking for part in consumer._both._parts.values()), lambda: consumer.poll(0.1))
+        consumer.resume(consumer.assignment())
+        until(lambda: sorted(failed) == [0, 1, 2], step)
 
 
-@pytest.mark.parametrize("raised", [RuntimeError, KeyboardInterrupt])
+@pytest.mark.parametrize("kind", [RuntimeError, KeyboardInterrupt])
 def test_records_that_were_taken_before_a_callback_raised_are_handed_out_before_its_error(
-    cluster: TieredCluster, raised: type[BaseException]
+    cluster: TieredCluster, kind: type[BaseException]
 ) -> None:
-    topic = tiered(cluster, f"callback-{raised.__name__}", RECORDS, 2)
-
-    def tell(error: KafkaError) -> None:
-        raise raised("of the application")
-
-    config = cluster.config(topic, auto_offset_reset="earliest", **{"error_cb": tell})
-    found: list[Any] = []
+    topic = tiered(cluster, f"callback-{kind.__name__}", RECORDS, 1)
+    place = [TopicPartition(topic, 0)]
+    found: list[int] = []
+    raised: list[BaseException] = []
     caught: list[BaseException] = []
+
+    def tell(statistics: str) -> None:
+        if not raised and consumer.position(place)[0].offset > 0:
+            raised.append(kind("of the application"))
+            raise raised[0]
 
     def step() -> None:
         try:
-            found.extend(consumer.consume(RECORDS * 2, 5))
-        except raised as error:
+            found.extend(offsets(consumer.consume(10 * RECORDS, 5)))
+        except kind as error:
             caught.append(error)
 
-    with TieredConsumer(config) as consumer:
-        consumer.assign([TopicPartition(topic, 0, 0), TopicPartition(topic, 1, RECORDS + 1000)])
-        until(lambda: caught and len(found) == 2 * RECORDS, step)  # the reset is told, and goes to the start
-    for number in range(2):
-        assert offsets([each for each in found if each.partition() == number]) == [*range(RECORDS)]
+    config = cluster.config(topic, tiered_mode="tiered_storage_only", statistics_interval_ms=50)
+    with TieredConsumer({**config, "stats_cb": tell}) as consumer:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        until(lambda: caught, step)
+        assert caught == raised
+        assert found == [*range(consumer.position(place)[0].offset)]
 
 
 APPLICATION = """
