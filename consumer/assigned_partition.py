@@ -148,9 +148,7 @@ class AssignedPartition:
                 return []
 
     def _fail(self, error: TierstateError) -> None:
-        """What cannot be decoded is an outcome of this partition, as what cannot be read: nothing behind it is handed
-        out before it.
-        """
+        """A decode error is an outcome of this partition, as a read error is. Nothing behind it is handed out first."""
         self.restart(self.at, lost=self.lost)
         self._waiting.append(Failed(self.at, error))
 

@@ -97,7 +97,7 @@ class HandOver:
                 return taken
 
     def _turn(self, taken: list[Message], limit: int, wait: float) -> None:
-        """Adds to ``taken``, up to ``limit`` in all; what is there stays there if this raises."""
+        """Add messages to ``taken``, up to ``limit`` in all. If this raises, the messages that were added stay in it."""
         now, before = self._clock.monotonic(), len(taken)
         with self._lock:
             if self._is_due(limit - before, now):
@@ -186,8 +186,8 @@ class HandOver:
     # --- who serves -----------------------------------------------------------------------------------------------
 
     def _serve(self, taken: list[Message], limit: int, now: float) -> None:
-        """What looks found is taken in, partitions change hands, new looks begin. What went wrong is added to
-        ``taken``; what there is no room for waits, because some of it is said once.
+        """What looks found is taken in, partitions change hands, new looks begin. Errors are added to ``taken``; those
+        for which there is no room wait, because some are reported only once.
         """
         self._served_at = now
         while not self._looks.results.empty():

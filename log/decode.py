@@ -167,7 +167,7 @@ class _Decoder:
             at, last = reached, after
 
     def _wrong_sum(self, rows: Table) -> int | None:
-        """The first of these batches whose CRC is wrong."""
+        """Return the row of the first batch whose CRC is wrong; None: all are right."""
         for row in np.flatnonzero(rows[:, kernels.SIZE] >= _SUM_HERE_BELOW).tolist():
             at, size = int(rows[row, kernels.POSITION]), int(rows[row, kernels.SIZE])
             if google_crc32c.value(self._raw[at + 21 : at + size]) != rows[row, kernels.CRC]:
@@ -253,7 +253,7 @@ class _Decoder:
         )
 
     def _parsed(self, raw: npt.NDArray[np.uint8], batches: Table, state: Table) -> Iterator[RecordBlock]:
-        """From ``state`` on, as `kernels.parse` has it. Whole batches before a wrong one come before its error."""
+        """Yield the records from ``state`` on (`kernels.parse`). All batches before a wrong one come before its error."""
         code = kernels.FULL
         # a record takes 7 bytes at least
         fitting = int(

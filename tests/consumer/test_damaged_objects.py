@@ -1,4 +1,4 @@
-"""One flipped bit in one object: its partition stops at the bad record and says so, and no other partition loses one."""
+"""One flipped bit in one object: its partition stops there and reports it, and other partitions lose nothing."""
 
 from __future__ import annotations
 
@@ -133,8 +133,9 @@ def test_each_of_three_errors_at_once_reaches_the_client(cluster: TieredCluster,
         consumer.assign([TopicPartition(topic, number, RECORDS + 1000) for number in range(3)])
         consumer.pause(consumer.assignment())
         consumer.poll(0)
-        assert consumer._both is not None
-        until(lambda: not any(part.looking for part in consumer._both._parts.values()), lambda: consumer.poll(0.1))
+        both = consumer._both
+        assert both is not None
+        until(lambda: not any(part.looking for part in both._parts.values()), lambda: consumer.poll(0.1))
         consumer.resume(consumer.assignment())
         until(lambda: sorted(failed) == [0, 1, 2], step)
 

@@ -83,10 +83,9 @@ def test_all_batches_before_a_wrong_one_come_before_its_error(codec: int, count:
         "size": Batch(3 * count, [record(0, None, bytes(30_000))], codec).bytes,
     }[fault]
     data = b"".join(plain_batch(base * count, count, codec) for base in range(3)) + wrong
-    found: list[Row] = []
+    blocks, found = decode_records(data, source="f", start=1, most_unpacked=29_000), list[Row]()
     with pytest.raises(BatchTooLarge if fault == "size" else CorruptData):
-        for block in decode_records(data, source="f", start=1, most_unpacked=29_000):
-            found += block_rows(block)
+        found.extend(row for block in blocks for row in block_rows(block))
     assert [row[0] for row in found] == list(range(1, 3 * count))
 
 
