@@ -97,7 +97,7 @@ class HandOver:
                 return taken
 
     def _turn(self, taken: list[Message], limit: int, wait: float) -> None:
-        """Add messages to ``taken``, up to ``limit`` in all. If this raises, the messages that were added stay in it."""
+        """Add messages to ``taken``, up to ``limit`` in all. If this raises, what was added stays in it."""
         now, before = self._clock.monotonic(), len(taken)
         with self._lock:
             if self._is_due(limit - before, now):

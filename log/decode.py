@@ -253,7 +253,7 @@ class _Decoder:
         )
 
     def _parsed(self, raw: npt.NDArray[np.uint8], batches: Table, state: Table) -> Iterator[RecordBlock]:
-        """Yield the records from ``state`` on (`kernels.parse`). All batches before a wrong one come before its error."""
+        """Yield the records from ``state`` on (`kernels.parse`). Batches before a wrong one come before its error."""
         code = kernels.FULL
         # a record takes 7 bytes at least
         fitting = int(
