@@ -126,19 +126,31 @@ class AssignedPartition:
             self.low = self.low if bounds.log_start is None else bounds.log_start
 
     def take(self, limit: int) -> list[TieredMessage]:
-        """Records of the remote tier, in order. Empty: see `head`, or wait."""
+        """Records of the remote tier, in order. Empty: see `end`, or wait."""
         while True:
             taken = [] if self._block is None else self._block.take(limit)
             if taken:
                 self.at = self.handed_out = taken[-1].offset() + 1
                 return taken
-            block = next(self._blocks, None)
+            try:
+                block = next(self._blocks, None)
+            except TierstateError as error:
+                self._fail(error)
+                return []
+            except BaseException:  # the decoder is over now, as one is that has handed out all of its piece
+                self.restart(self.at, lost=self.lost)
+                raise
             if block is not None:
                 self._block = BlockMessages(block, self.topic, self.number)
             elif self._after is not None:
                 self.at, self._after = max(self.at, self._after), None
             elif not self._open_next():
                 return []
+
+    def _fail(self, error: TierstateError) -> None:
+        """A decode error is an outcome of this partition, as a read error is. Nothing behind it is handed out first."""
+        self.restart(self.at, lost=self.lost)
+        self._waiting.append(Failed(self.at, error))
 
     def _open_next(self) -> bool:
         head = self._waiting[0] if self._waiting else None

@@ -65,65 +65,79 @@ class HandOver:
         self._served_at = 0.0
         self._kafka_has = self._kafkas_turn = False
         self._short = True
+        self._untold: deque[KafkaError] = deque()
+        self._to_raise: BaseException | None = None
         self.subscribed = False
         self.closing = False
 
     # --- what is handed out -------------------------------------------------------------------------------------
 
     def receive(self, limit: int, timeout: float) -> list[Message]:
-        """As librdkafka's batch: until there are ``limit``, or ``timeout`` seconds are over (negative: never)."""
+        """As librdkafka's batch: until there are ``limit``, or ``timeout`` seconds are over (negative: never).
+
+        Records that were taken count as handed out. An error behind them is raised by the next call.
+        """
         ends = self._clock.monotonic() + timeout if timeout >= 0 else None
         taken: list[Message] = []
         if self.closing:
             raise RuntimeError("Consumer closed")
+        error, self._to_raise = self._to_raise, None
+        if error is not None:
+            raise error
         while True:
             wait = SLICE_S if ends is None else max(0.0, min(SLICE_S, ends - self._clock.monotonic()))
-            taken += self._turn(limit - len(taken), wait)
+            try:
+                self._turn(taken, limit, wait)
+            except BaseException as error:  # also of a callback, and Ctrl-C
+                if not taken:
+                    raise
+                self._to_raise = error
+                return taken
             if len(taken) >= limit or self.closing or (ends is not None and self._clock.monotonic() >= ends):
                 return taken
 
-    def _turn(self, limit: int, wait: float) -> list[Message]:
-        now = self._clock.monotonic()
+    def _turn(self, taken: list[Message], limit: int, wait: float) -> None:
+        """Add messages to ``taken``, up to ``limit`` in all. If this raises, what was added stays in it."""
+        now, before = self._clock.monotonic(), len(taken)
         with self._lock:
-            said = self._serve(now) if self._is_due(limit, now) else []
-            if said or not limit:
-                return said
+            if self._is_due(limit - before, now):
+                self._serve(taken, limit, now)
+            if len(taken) > before or before == limit:
+                return
             elsewhere = bool(self._not_kafkas)
         if not elsewhere:
-            return self._from_kafka(limit, wait)
-        taken: list[Message] = []
+            self._from_kafka(taken, limit, wait)
+            return
         if self._kafkas_turn or now - self._polled_at >= KAFKA_EVERY_S:
-            taken = self._from_kafka(limit, 0.0)
-            self._kafkas_turn, self._kafka_has = False, bool(taken)
+            self._from_kafka(taken, limit, 0.0)
+            self._kafkas_turn, self._kafka_has = False, len(taken) > before
         else:
             self._kafkas_turn = self._kafka_has
         if len(taken) < limit:
             with self._lock:
-                taken += self._from_remote(limit - len(taken))
+                self._from_remote(taken, limit)
                 self._short = len(taken) < limit
-        if not taken and wait > 0 and not self._kafkas_turn:
-            return self._waited(limit, wait)
-        return taken
+        if len(taken) == before and wait > 0 and not self._kafkas_turn:
+            self._waited(taken, limit, wait)
 
     def _is_due(self, limit: int, now: float) -> bool:
         """Not before every single record, where there are many partitions."""
         return limit > 1 or self._short or now - self._served_at >= SERVE_S
 
-    def _waited(self, limit: int, wait: float) -> list[Message]:
+    def _waited(self, taken: list[Message], limit: int, wait: float) -> None:
         with self._lock:
             looking = any(part.looking for part in self._not_kafkas)
         if not looking:
-            return self._from_kafka(limit, min(wait, WAIT_S))
+            self._from_kafka(taken, limit, min(wait, WAIT_S))
+            return
         try:
             found = self._looks.results.get(timeout=min(wait, KAFKA_EVERY_S))
         except Empty:
-            return []
+            return
         with self._lock:
             self._add(*found)
-        return []
 
-    def _from_remote(self, limit: int) -> list[Message]:
-        taken: list[Message] = []
+    def _from_remote(self, taken: list[Message], limit: int) -> None:
         for _ in range(len(self._not_kafkas)):
             part = self._not_kafkas[0]
             if not part.paused:
@@ -132,27 +146,25 @@ class HandOver:
                     taken += got
                     self._handed_out(part)
                     if len(taken) == limit:
-                        return taken
+                        return
             self._not_kafkas.rotate(-1)
-        return taken
 
     def _handed_out(self, part: AssignedPartition) -> None:
         if self._config.stores:
             part.stored = part.handed_out
             self._dirty.add(part)
 
-    def _from_kafka(self, limit: int, wait: float) -> list[Message]:
+    def _from_kafka(self, taken: list[Message], limit: int, wait: float) -> None:
         """Callbacks are called in here, on this thread, without the lock."""
-        if limit == 1:
+        if limit - len(taken) == 1:
             one = self._kafka.poll(wait)
             got = [] if one is None else [one]
         else:
-            got = self._kafka.consume(limit, wait)
+            got = self._kafka.consume(limit - len(taken), wait)
         self._polled_at = self._clock.monotonic()
-        if not got:
-            return got
-        with self._lock:
-            return [message for message in got if self._is_wanted(message)]
+        if got:
+            with self._lock:
+                taken += [message for message in got if self._is_wanted(message)]
 
     def _is_wanted(self, message: Message) -> bool:
         """Of a partition that Kafka's consumer serves now; what came before a seek or a rebalance is read again."""
@@ -173,16 +185,17 @@ class HandOver:
 
     # --- who serves -----------------------------------------------------------------------------------------------
 
-    def _serve(self, now: float) -> list[Message]:
-        """What looks found is taken in, partitions change hands, new looks begin. Returns what went wrong."""
+    def _serve(self, taken: list[Message], limit: int, now: float) -> None:
+        """What looks found is taken in, partitions change hands, new looks begin. Errors are added to ``taken``; those
+        for which there is no room wait, because some are reported only once.
+        """
         self._served_at = now
         while not self._looks.results.empty():
             self._add(*self._looks.results.get())
-        said: list[Message] = []
         for_kafka: list[AssignedPartition] = []
         for part in self._not_kafkas:
-            if not part.paused and (end := part.end()) is not None:
-                said += self._ended(part, end, now, for_kafka)
+            if not part.paused and len(taken) < limit and (end := part.end()) is not None:
+                taken += self._ended(part, end, now, for_kafka)
             at = part.next_look(now)
             if at is not None:
                 self._looks.begin(part, at)
@@ -190,7 +203,10 @@ class HandOver:
             self._to_kafka(for_kafka)
         if self._dirty and now - self._stored_at >= STORE_S:
             self.flush()
-        return said
+        while self._untold:
+            error = self._untold.popleft()
+            if self._config.error_cb is not None:
+                self._config.error_cb(error)  # it may raise: all else is done
 
     def _add(self, part: AssignedPartition, generation: int, outcome: Outcome | BaseException) -> None:
         part.looking = False
@@ -201,7 +217,7 @@ class HandOver:
         if generation == part.generation:
             part.add(outcome)
             if isinstance(outcome, Looked) and outcome.reset is not None:
-                self._tell(kafka_error_of(outcome.reset))
+                self._untold.append(kafka_error_of(outcome.reset))
 
     def _ended(
         self, part: AssignedPartition, end: Outcome, now: float, for_kafka: list[AssignedPartition]
@@ -228,17 +244,13 @@ class HandOver:
         error = kafka_error_of(failed.error)
         if isinstance(failed.error, Unavailable):
             part.try_again(failed.offset, now + RETRY_S)
-            self._tell(error)
+            self._untold.append(error)
             return []
         if isinstance(failed.error, OffsetOutOfRange):
             part.server = Server.NOBODY
         else:
             part.try_again(failed.offset, now + AGAIN_S)
         return [TieredMessage.failed(part.topic, part.number, failed.offset, error, failed.error)]
-
-    def _tell(self, error: KafkaError) -> None:
-        if self._config.error_cb is not None:
-            self._config.error_cb(error)
 
     def _look_again(self, part: AssignedPartition, at: int, *, lost: bool = False) -> None:
         part.restart(at, lost=lost)

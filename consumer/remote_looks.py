@@ -25,7 +25,7 @@ from ..follower.following import Following
 from ..follower.open import open_view
 from ..runtime.clock import Clock
 from ..runtime.settings import Settings
-from ..state.errors import AccessDenied, OffsetOutOfRange, TierstateError, UnknownTopic
+from ..state.errors import AccessDenied, CorruptData, OffsetOutOfRange, TierstateError, UnknownTopic
 from ..state.ids import TopicIdPartition
 from ..state.offsets import Offset
 from ..state.routing import ReadRemote, Tier
@@ -123,7 +123,10 @@ class RemoteLooks:
         try:
             where = log.route(at, isolation, tier)
             if isinstance(where, ReadRemote):
-                piece = self._runs.read(part, log, where, ask) or log.fetch(at, ask)
+                try:
+                    piece = self._runs.read(part, log, where, ask) or log.fetch(at, ask)
+                except CorruptData:  # it may be another batch of the piece
+                    piece = log.fetch(at, Ask(1, isolation, tier))
                 if piece.tier is Tier.REMOTE and piece.next_offset > at:
                     return Looked(at, piece, topic_id)
                 at = piece.next_offset

@@ -54,8 +54,8 @@ def decode_records(
     """Blocks of the records in whole batches, offsets in [``start``, ``end``); no block is empty.
 
     ``aborted`` None reads uncommitted; otherwise records of these aborted ranges are hidden. Control records never
-    show. Raises CorruptData with file, position and reason; never reads outside the batches. BatchTooLarge: the records
-    of one batch are more than ``most_unpacked`` bytes.
+    show. Raises CorruptData with file, position and reason, after the records of all batches before the wrong one;
+    never reads outside the batches. BatchTooLarge: the records of one batch are more than ``most_unpacked`` bytes.
     """
     final = MAX_OFFSET if end is None else end - 1
     decoder = _Decoder(
@@ -145,7 +145,7 @@ class _Decoder:
                 else:
                     at, raw, batches = self._stored(wanted, at)
                 self._looked(0, int((batches[:, kernels.END] - batches[:, kernels.START]).sum()))
-                for block in self._parsed(raw, batches):
+                for block in self._parsed(raw, batches, np.zeros(4, np.int64)):
                     self._looked(len(block), 0)
                     yield block
 
@@ -157,18 +157,22 @@ class _Decoder:
             sum_below = _SUM_HERE_BELOW if verify_crc else 0
             count, reached, after = kernels.scan(self._raw.ctypes.data, size, at, last, sum_below, table)
             rows = table[:count]
-            if verify_crc:
-                self._check_sums(rows)
+            wrong = self._wrong_sum(rows) if verify_crc else None
+            if wrong is not None:
+                yield rows[:wrong]
+                self._say_what_is_wrong(int(rows[wrong, kernels.POSITION]), -1, True)
             yield rows
             if reached < size and count < len(table):
                 self._say_what_is_wrong(reached, after, verify_crc)
             at, last = reached, after
 
-    def _check_sums(self, rows: Table) -> None:
+    def _wrong_sum(self, rows: Table) -> int | None:
+        """Return the row of the first batch whose CRC is wrong; None: all are right."""
         for row in np.flatnonzero(rows[:, kernels.SIZE] >= _SUM_HERE_BELOW).tolist():
             at, size = int(rows[row, kernels.POSITION]), int(rows[row, kernels.SIZE])
             if google_crc32c.value(self._raw[at + 21 : at + size]) != rows[row, kernels.CRC]:
-                self._say_what_is_wrong(at, -1, True)
+                return int(row)
+        return None
 
     def _say_what_is_wrong(self, at: int, after: int, verify_crc: bool) -> None:
         """Raises CorruptData: the same words for the same fault wherever batches are read."""
@@ -202,7 +206,9 @@ class _Decoder:
         run = run[:count]
         large = np.flatnonzero(run[:, kernels.SIZE] - HEADER_BYTES > self._most_unpacked)
         if len(large):
-            raise self._too_large(run[large[0]])
+            if not large[0]:
+                raise self._too_large(run[0])
+            run = run[: large[0]]
         batches = _batch_table(run)
         batches[:, kernels.START] = run[:, kernels.POSITION] + HEADER_BYTES
         batches[:, kernels.END] = run[:, kernels.POSITION] + run[:, kernels.SIZE]
@@ -225,9 +231,11 @@ class _Decoder:
                     position=self._position + position,
                     limit=self._most_unpacked,
                 )
-            except BatchTooLarge as error:
+            except (BatchTooLarge, CorruptData) as error:
                 if ends:
                     break  # what is before it is handed out first
+                if isinstance(error, CorruptData):
+                    raise
                 raise self._too_large(rows[at]) from error
             ends.append(scratch.used)
             at += 1
@@ -244,8 +252,9 @@ class _Decoder:
             stored_bytes=int(row[kernels.SIZE]),
         )
 
-    def _parsed(self, raw: npt.NDArray[np.uint8], batches: Table) -> Iterator[RecordBlock]:
-        state, code = np.zeros(4, np.int64), kernels.FULL
+    def _parsed(self, raw: npt.NDArray[np.uint8], batches: Table, state: Table) -> Iterator[RecordBlock]:
+        """Yield the records from ``state`` on (`kernels.parse`). Batches before a wrong one come before its error."""
+        code = kernels.FULL
         # a record takes 7 bytes at least
         fitting = int(
             np.minimum(batches[:, kernels.COUNT], (batches[:, kernels.END] - batches[:, kernels.START]) // 7).sum()
@@ -266,11 +275,14 @@ class _Decoder:
                 np.zeros(kernels.SUMS, np.int64),
             )
             columns = (block.offsets, block.timestamps, block.types, block.at, block.size)
+            begun = state.copy()
             code = kernels.parse(
                 raw.ctypes.data, batches, self._start, self._final, state, block.sums, *columns,
                 block.headers_at, block.header_counts,
             )  # fmt: skip
             if code not in (kernels.OK, kernels.FULL):
+                if begun[kernels.AT_BATCH] < state[kernels.AT_BATCH]:
+                    yield from self._parsed(raw, batches[: state[kernels.AT_BATCH]], begun)
                 self._refuse(code, state, batches)
             if kept := int(block.sums[kernels.KEPT]):
                 yield block if kept == room else block.first(kept)

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import pytest
 from confluent_kafka import TopicPartition
 
+from tests.log.batches import plain_batch
 from tierstate.consumer.assigned_partition import AssignedPartition, Failed, Looked
+from tierstate.consumer.tiered_message import TieredMessage
 from tierstate.fetch.piece import Fetched, LogicalBounds
-from tierstate.state.errors import BrokerUnavailable
+from tierstate.state.errors import BrokerUnavailable, CorruptData
 from tierstate.state.ids import TopicId
 from tierstate.state.offsets import Offset
 from tierstate.state.routing import Tier
 
 TOPIC = TopicId.of(bytes(16))
+BOUNDS = LogicalBounds(Offset(0), Offset(90), Offset(89), Offset(99), Offset(99))
+
+
+def piece(start: int, end: int, data: bytes) -> Looked:
+    return Looked(start, Fetched(data, Tier.REMOTE, (), Offset(start), Offset(end), Offset(end), BOUNDS), TOPIC)
+
+
+def offsets(messages: list[TieredMessage]) -> list[int]:
+    return [message.offset() for message in messages]
 
 
 def test_a_log_that_was_cut_off_is_still_to_be_told_of_after_a_look_that_failed() -> None:
@@ -27,8 +39,7 @@ def test_a_log_that_was_cut_off_is_still_to_be_told_of_after_a_look_that_failed(
 
 def test_kafkas_turn_that_was_found_while_records_waited_is_looked_for_again() -> None:
     part = AssignedPartition(TopicPartition("orders", 0, 0))
-    bounds = LogicalBounds(Offset(0), Offset(5), Offset(4), Offset(9), Offset(9))
-    part.add(Looked(0, Fetched(b"", Tier.REMOTE, (), Offset(0), Offset(5), Offset(5), bounds), TOPIC))
+    part.add(piece(0, 5, b""))
     part.add(Looked(5, None, TOPIC))
     assert part.next_look(0.0) is None
     assert part.take(100) == []
@@ -37,3 +48,38 @@ def test_kafkas_turn_that_was_found_while_records_waited_is_looked_for_again() -
     now = Looked(5, None, TOPIC)
     part.add(now)
     assert part.end() is now
+
+
+def test_what_cannot_be_decoded_is_the_outcome_that_comes_after_the_records_before_it() -> None:
+    part = AssignedPartition(TopicPartition("orders", 0, 0))
+    damaged = bytearray(plain_batch(3, 4))
+    damaged[-1] ^= 1
+    generation = part.generation
+    part.add(piece(0, 7, plain_batch(0, 3) + damaged))
+    part.add(piece(7, 9, plain_batch(7, 2)))
+    assert offsets(part.take(2)) == [0, 1]
+    assert offsets(part.take(100)) == [2]
+    for _ in range(3):
+        assert part.take(100) == []
+        assert part.next_look(0.0) is None
+    assert (part.at, part.handed_out) == (3, 3)
+    assert part.generation != generation, "a look ahead that is under way would be taken for what comes next"
+    failed = part.end()
+    assert isinstance(failed, Failed)
+    assert failed.offset == 3
+    assert isinstance(failed.error, CorruptData)
+    part.try_again(failed.offset, 10.0)
+    assert (part.next_look(9.9), part.next_look(10.0)) == (None, 3)
+    part.add(piece(3, 7, plain_batch(3, 4)))
+    assert offsets(part.take(100)) == [3, 4, 5, 6]
+
+
+def test_a_decoder_that_breaks_off_is_not_taken_for_one_that_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    part = AssignedPartition(TopicPartition("orders", 0, 0))
+    part.add(piece(0, 3, plain_batch(0, 3)))
+    with monkeypatch.context() as patched:
+        patched.setattr("tierstate.log.decode.kernels.parse", lambda *given: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            part.take(100)
+    assert part.take(100) == []
+    assert (part.at, part.next_look(0.0)) == (0, 0)

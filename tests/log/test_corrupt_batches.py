@@ -26,7 +26,7 @@ from tests.log.batches import (
 )
 from tierstate.log.batch import BatchHeader, iter_batches
 from tierstate.log.decode import decode_batches, decode_records
-from tierstate.state.errors import CorruptData
+from tierstate.state.errors import BatchTooLarge, CorruptData
 
 
 def decode(data: bytes, **options: Any) -> list[Row]:
@@ -70,6 +70,23 @@ def test_small_and_large_batches_are_summed_alike() -> None:
             damaged[at] ^= 1
             with pytest.raises(CorruptData, match="CRC does not match"):
                 decode(bytes(damaged))
+
+
+@pytest.mark.parametrize("codec", range(5))
+@pytest.mark.parametrize("count", [3, 500])
+@pytest.mark.parametrize("fault", ["crc", "records", "codec", "size"])
+def test_all_batches_before_a_wrong_one_come_before_its_error(codec: int, count: int, fault: str) -> None:
+    wrong = {
+        "crc": plain_batch(3 * count, count, codec)[:-1] + b"\xaa",
+        "records": Batch(3 * count, [record(0, b"k", b"v"), b"\0"], codec).bytes,
+        "codec": Batch(3 * count, [record(0, b"k", b"v")], codec, payload=b"\xff" * 100).bytes,
+        "size": Batch(3 * count, [record(0, None, bytes(30_000))], codec).bytes,
+    }[fault]
+    data = b"".join(plain_batch(base * count, count, codec) for base in range(3)) + wrong
+    blocks, found = decode_records(data, source="f", start=1, most_unpacked=29_000), list[Row]()
+    with pytest.raises(BatchTooLarge if fault == "size" else CorruptData):
+        found.extend(row for block in blocks for row in block_rows(block))
+    assert [row[0] for row in found] == list(range(1, 3 * count))
 
 
 def test_both_readers_say_the_same_of_the_same_fault() -> None:
