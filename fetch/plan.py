@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ..state.offsets import Offset, OffsetRange
-from ..state.routing import AtEnd, Isolation, ReadRemote, Tier
+from ..state.routing import AtEnd, Isolation, ReadRemote, Tier, begin_of
 from ..state.segment import RemoteSegment
 from .logical import Ask, LogicalPartition
 from .planned_split import PlannedPart as PlannedPart
@@ -101,11 +101,12 @@ def planned(
 
     Raises OffsetOutOfRange for a range that is not all there, LogGap, UnknownTopic, Unavailable.
     """
-    return [
+    found = (
         _planned(reader.partition(topic, partition), start, end, isolation, tier)
         for (topic, partition), (start, end) in ranges.items()
         if start < end
-    ]
+    )
+    return [each for each in found if each.whole.parts]
 
 
 def _planned(log: LogicalPartition, start: Offset, end: Offset, isolation: Isolation, wanted: Tier) -> PlannedRange:
@@ -125,6 +126,9 @@ def _parts(
     position = start
     while position < end:
         where = log.route(position, isolation, tier)
+        position = begin_of(where)  # behind a gap that a person accepted
+        if position >= end:
+            break
         if isinstance(where, AtEnd):
             raise beyond(log, end, isolation)
         if isinstance(where, ReadRemote):
