@@ -68,7 +68,8 @@ class PlannedRange:
                     split = []
                 first = begins if not split else first
                 split.append(piece)
-        yield _split(self.whole, split), first
+        if split:  # else all of it is in a gap that a person accepted
+            yield _split(self.whole, split), first
 
     def _rate(self, part: PlannedPart) -> float:
         return self.local_rate if part.segment is None else part.segment.log_bytes / len(part.segment.offsets)
@@ -101,12 +102,11 @@ def planned(
 
     Raises OffsetOutOfRange for a range that is not all there, LogGap, UnknownTopic, Unavailable.
     """
-    found = (
+    return [
         _planned(reader.partition(topic, partition), start, end, isolation, tier)
         for (topic, partition), (start, end) in ranges.items()
         if start < end
-    )
-    return [each for each in found if each.whole.parts]
+    ]
 
 
 def _planned(log: LogicalPartition, start: Offset, end: Offset, isolation: Isolation, wanted: Tier) -> PlannedRange:
