@@ -13,12 +13,12 @@ from ..runtime.clock import Clock
 from ..runtime.id_source import IdSource
 from ..state.errors import BrokerUnavailable, InvalidRequest
 from ..state.ids import FactId, TopicIdPartition
-from ..state.lineage import below
+from ..state.lineage import below, readable_ranges
 from ..state.object_keys import ObjectKeys
 from ..state.offsets import Offset, OffsetRange
 from ..state.partition_view import PartitionView
 from ..state.routing import LocalBounds, in_force
-from ..state.segment import SegmentState
+from ..state.segment import RemoteSegment, SegmentState
 from ..state.termless_facts import GapAccepted
 from ..storage.object_store import ObjectReader
 from .orders import issuer
@@ -69,7 +69,7 @@ def _why_not(gaps: Gaps, offsets: OffsetRange) -> str | None:
         shown = ", ".join(map(str, gaps.open)) or "none"
         return f"not all of these offsets are missing from both tiers; missing are: {shown}"
     for meant in view.segments.values():
-        if meant.remote is not None and meant.state not in CONDEMNED and meant.remote.offsets.overlap(offsets):
+        if meant.remote is not None and meant.state not in CONDEMNED and _claims(meant.remote, offsets):
             return f"segment {meant.segment_id} has {meant.remote.offsets}, and its state is {meant.state}"
     return None
 
@@ -79,13 +79,21 @@ def _found_in_bucket(view: PartitionView, offsets: OffsetRange, store: ObjectRea
     for each in scan_bucket(store, names.partition_prefix(view.topic or "", place.topic_id, place.partition)):
         if isinstance(each, DamagedManifest):
             return f"{each.key} is damaged, so what it has is unknown: {each.problem}"
-        if isinstance(each, FoundSegment) and each.segment.offsets.overlap(offsets):
+        if isinstance(each, FoundSegment) and _claims(each.segment, offsets):
             meant = view.segments.get(each.segment.segment_id)
             if meant is None or meant.state not in CONDEMNED:
                 return (
                     f"the bucket has {each.segment.offsets} in {each.segment.object_key}, which no fact makes readable"
                 )
     return None
+
+
+def _claims(segment: RemoteSegment, offsets: OffsetRange) -> bool:
+    """Return whether a segment gives any of these offsets an epoch.
+
+    A file whose first records were deleted on the broker is copied whole, and claims none of those.
+    """
+    return any(part.overlap(offsets) for part in readable_ranges(segment, segment.leader_epochs))
 
 
 def acceptance(view: PartitionView, offsets: OffsetRange, reason: str, clock: Clock, ids: IdSource) -> GapAccepted:
