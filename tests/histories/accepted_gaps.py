@@ -24,7 +24,7 @@ FIRST_ID = 1_000_000
 
 
 class GapAcceptor:
-    """In half of the histories. ``lost``: numbers of the batches that a person accepted as lost."""
+    """Accepts gaps in half of the histories. ``lost``: numbers of the batches that a person accepted as lost."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -34,7 +34,7 @@ class GapAcceptor:
         self.lost: set[int] = set()
 
     def step(self) -> None:
-        """Before a step of the history."""
+        """Accept one gap now and then, or say what was decided before."""
         rnd = Random(f"gaps of {self._world.seed} at {self._world.now}")
         if not self._active or not self._world.cluster.exists or rnd.random() >= ACCEPTS:
             return
