@@ -56,19 +56,19 @@ class PlannedRange:
         return int(sum(len(part.offsets) * self._rate(part) for part in self.whole.parts))
 
     def cut(self, groups: Groups) -> Iterator[tuple[PlannedSplit, bool]]:
-        """Splits in order, and whether each begins a group."""
+        """Splits in order, and whether each begins a group. None has offsets that are skipped."""
         split: list[PlannedPart] = []
         first = False
         for part in self.whole.parts:
             rate = self._rate(part)
             for piece in _equal_pieces(part, rate, groups.target):
                 begins = groups.begins(len(piece.offsets) * rate)
-                if begins and split:
+                if split and (begins or piece.offsets.start > split[-1].offsets.end + 1):
                     yield _split(self.whole, split), first
                     split = []
                 first = begins if not split else first
                 split.append(piece)
-        if split:  # else all of it is in a gap that a person accepted
+        if split:  # else all of it is skipped
             yield _split(self.whole, split), first
 
     def _rate(self, part: PlannedPart) -> float:

@@ -154,6 +154,13 @@ class PartitionView:
             gaps = [rest for gap in gaps for rest in gap.without(accepted)]
         return gaps
 
+    def skipped(self, within: OffsetRange) -> list[OffsetRange]:
+        """Offsets of ``within`` that no segment has and a person accepted as gone: readers skip those not local."""
+        gaps = self.coverage.gaps(within)
+        for gap in self.open_gaps(within):
+            gaps = [rest for each in gaps for rest in each.without(gap)]
+        return gaps
+
     @property
     def gaps_in_force(self) -> list[tuple[GapAccepted, OffsetRange]]:
         """Each accepted gap, and what of it holds on the lineage in force*.
