@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,6 +42,10 @@ class Gap:
     @property
     def left(self) -> list[int]:
         return [*range(self.first), *range(self.last + 1, 2 * RECORDS)]
+
+    @property
+    def skipped(self) -> list[dict[str, int]]:
+        return [{"partition": 0, "start": self.first, "end": self.last + 1}]
 
     def accept(self, *flags: str, code: int = 0) -> str:
         asked = ("--from", str(self.first), "--to", str(self.last))
@@ -138,6 +143,38 @@ def test_spark_goes_on_behind_an_accepted_gap(gap: Gap) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1]) == gap.left
+
+
+def test_an_export_and_a_table_go_on_behind_an_accepted_gap_and_name_it(gap: Gap, tmp_path: Path) -> None:
+    house, topic = gap.house, gap.topic
+    if not accepted(gap):
+        gap.accept("--reason", "cut on the broker", "--execute")
+    counted = house.json("digest", topic)
+    assert counted["skipped"] == gap.skipped
+    running, url = house.gateway()
+    assert house.json("digest", topic, "--gateway", url)["skipped"] == gap.skipped
+    for name, flags in {"own": (), "gateway": ("--gateway", url)}.items():
+        into = (tmp_path / name).as_uri()
+        asked = ("export", topic, "--into", into, *flags)
+        assert house.json(*asked, "--dry-run")["skipped"] == gap.skipped
+        done = house.json(*asked)
+        assert (done["records"], done["skipped"]) == (len(gap.left), gap.skipped)
+        [manifest] = (tmp_path / name).rglob("*manifest.json")
+        assert json.loads(manifest.read_text())["skipped"] == [[0, gap.first, gap.last + 1]]
+        again = house.run(*asked)
+        assert f"{gap.first}..{gap.last} is lost and was skipped" in again.stderr
+        house.run(*asked, "--check")
+    running.stop()
+
+    catalog = ("--set", f"table.folder={tmp_path}")
+    [made] = house.json("table", "create", topic, *catalog)
+    [followed] = house.json("table", "follow", "--once", made["table"], "--local", *catalog)
+    assert (followed["rows"], followed["missed_offsets"]) == (len(gap.left), gap.last + 1 - gap.first)
+    held = house.json("table", "check", made["table"], "--local", *catalog)
+    assert (held["findings"], held["skipped"]) == ([], gap.skipped)
+    assert held["partitions"][0]["digest"] == counted["partitions"][0]["digest"]
+    [row] = house.json("table", "list", *catalog)
+    assert (row["state"], row["skipped"]) == ("current", f"0:{gap.first}..{gap.last}")
 
 
 def accepted(gap: Gap) -> bool:
