@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from ..broker.control import BrokerControl
 from ..follower.follower import Follower
 from ..leader.recover_scan import DamagedManifest, scan_bucket
+from ..rules.missing import objects_of
 from ..rules.recovery import FoundSegment
 from ..rules.trim import doubt_of
 from ..runtime.clock import Clock
 from ..runtime.id_source import IdSource
-from ..state.errors import BrokerUnavailable, InvalidRequest
+from ..state.errors import BrokerUnavailable, InvalidRequest, ObjectNotFound
 from ..state.ids import FactId, TopicIdPartition
 from ..state.lineage import below, readable_ranges
 from ..state.object_keys import ObjectKeys
@@ -53,9 +54,26 @@ def require_gone(gaps: Gaps, offsets: OffsetRange, store: ObjectReader, names: O
     *Readers would pass over records that can still be brought back. Raises InvalidRequest with what stands against it,
     and what reading the bucket raises: one LIST of the partition's folder, and its manifests.
     """
-    why = _why_not(gaps, offsets) or _found_in_bucket(gaps.view, offsets, store, names)
+    view = gaps.view
+    why = _lost_object(view, offsets, store) or _why_not(gaps, offsets) or _found_in_bucket(view, offsets, store, names)
     if why is not None:
-        raise InvalidRequest(f"the gap cannot be accepted: {why}", offsets=offsets, topic=gaps.view.topic)
+        raise InvalidRequest(f"the gap cannot be accepted: {why}", offsets=offsets, topic=view.topic)
+
+
+def _lost_object(view: PartitionView, offsets: OffsetRange, store: ObjectReader) -> str | None:
+    """Its segment still has facts, and readers ask for it until these say that the segment is deleted."""
+    for owned in view.in_range(offsets):
+        for key in objects_of(owned.segment):
+            try:
+                store.head(key)
+            except ObjectNotFound:
+                place, behind = f"{view.topic}:{view.partition.partition}", owned.segment.offsets.end + 1
+                return (
+                    f"{key} is missing, so segment {owned.segment.segment_id} is damaged: restore the object from a"
+                    f" version of the bucket or from a backup. If it is lost for good, tierstate delete-records {place}"
+                    f" --before {behind} gives it up, and all records below it"
+                )
+    return None
 
 
 def _why_not(gaps: Gaps, offsets: OffsetRange) -> str | None:

@@ -21,6 +21,9 @@ Example: tierstate accept-gap orders:0
 """
 
 
+NO_GAP = "no gap; an object that is missing is none: tierstate verify names it"
+
+
 @click.command("accept-gap", epilog=EXAMPLE)
 @click.argument("topic", type=TopicType(partition=True))
 @click.option("--from", "first", type=click.IntRange(min=0), metavar="N", help="The first offset that is gone.")
@@ -66,7 +69,7 @@ def command(
         gaps = gaps_now(broker, follower, topic.topic, partition)
         _show(context, topic, gaps, offsets, execute)
         if offsets is None:
-            note("nothing was done: --from, --to, --reason and --execute accept a gap" if gaps.open else "no gap")
+            note("nothing was done: --from, --to, --reason and --execute accept a gap" if gaps.open else NO_GAP)
             return
         if withdraw:
             keys = [key_of(fact) for fact in gaps.view.accepted_gaps if fact.offsets == offsets]

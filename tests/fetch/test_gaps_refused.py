@@ -10,7 +10,7 @@ from tests.fetch.two_tiers import Golden
 from tests.later_release import later_kind
 from tierstate.app.gap_acceptance import Gaps, require_gone
 from tierstate.state.errors import InvalidRequest
-from tierstate.state.object_keys import ObjectKeys
+from tierstate.state.object_keys import ObjectKeys, ObjectKind, object_key
 from tierstate.state.offsets import Offset, OffsetRange
 from tierstate.storage.segment.writer import delete_segment
 
@@ -53,6 +53,19 @@ def test_what_a_tier_has_is_not_lost(golden_log: Make) -> None:
     ):
         with pytest.raises(InvalidRequest, match="not all of these offsets are missing"):
             require(golden, wider)
+
+
+@pytest.mark.parametrize("kind", ObjectKind)
+def test_a_lost_object_is_no_gap_and_the_refusal_says_what_to_do(golden_log: Make, kind: ObjectKind) -> None:
+    golden = golden_log()
+    segment = golden.segments[1]
+    golden.local.local_start = golden.folder.bases[-1]
+    key = object_key(segment.object_key, kind)
+    golden.tiers.store.delete(key)
+    with pytest.raises(InvalidRequest) as refused:
+        require(golden, segment.offsets)
+    for said in (f"{key} is missing", "restore the object", f"delete-records t:0 --before {segment.offsets.end + 1}"):
+        assert said in str(refused.value)
 
 
 def test_nothing_is_accepted_while_the_partition_is_in_doubt(golden_log: Make) -> None:
