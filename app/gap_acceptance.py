@@ -61,7 +61,7 @@ def require_gone(gaps: Gaps, offsets: OffsetRange, store: ObjectReader, names: O
 
 
 def _lost_object(view: PartitionView, offsets: OffsetRange, store: ObjectReader) -> str | None:
-    """Its segment still has facts, and readers ask for it until these say that the segment is deleted."""
+    """Return which object is lost. Readers ask for it until the facts of its segment say that this is deleted."""
     for owned in view.in_range(offsets):
         for key in objects_of(owned.segment):
             try:

@@ -125,7 +125,7 @@ def _extent(
 def _skipped(
     source: RecordSource, topic: str, partition: int, extent: Extent, isolation: Isolation
 ) -> Iterator[Skipped]:
-    """What of the extent is lost, as a person accepted. Kafka's own client reads no gap: it has one tier."""
+    """Yield the accepted gaps within the extent. Kafka's own client meets none: it reads one tier."""
     from ..fetch.gateway import GatewayClient
     from ..fetch.gateway_plans import asked_plan
     from ..fetch.plan import planned

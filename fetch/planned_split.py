@@ -47,6 +47,7 @@ class PlannedSplit:
 
     @property
     def skipped(self) -> tuple[Skipped, ...]:
+        """Accepted gaps, ascending."""
         starts = [*(part.offsets.start for part in self.parts), self.end]
         ends = [self.start, *(Offset(part.offsets.end + 1) for part in self.parts)]
         gaps = zip(ends, starts, strict=True)

@@ -51,7 +51,7 @@ class Wanted:
 class Exported:
     """What an export did, and found done. ``corrupt``: records of which the key or the value does not parse.
 
-    ``skipped``: of all that was asked for.
+    ``skipped``: all accepted gaps of the request.
     """
 
     plans: list[ExportPlan] = field(default_factory=list)

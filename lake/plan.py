@@ -58,7 +58,7 @@ class ExportTask:
 
 
 def _named(skipped: tuple[Skipped, ...]) -> dict[str, Any]:
-    """Only where there are any: documents of earlier versions are put again, and must stay the same bytes."""
+    """Return nothing without gaps: documents of earlier versions are put again, and their bytes must be the same."""
     return {"skipped": skipped} if skipped else {}
 
 
@@ -70,7 +70,7 @@ def _skipped(said: Mapping[str, Any]) -> tuple[Skipped, ...]:
 class ExportPlan:
     """The export of this number of a topic, into one place. Tasks are in order of partition and offset.
 
-    ``skipped``: of what was asked for, no task's.
+    ``skipped``: accepted gaps of the request. No task has them.
     """
 
     topic: str
@@ -136,7 +136,7 @@ class ExportedFile:
 class TaskDone:
     """What a task made; none where its range has no record to show. ``given_up``: nobody makes anything of it.
 
-    ``skipped``: of its range, accepted after the plan was made.
+    ``skipped``: gaps within its range that were accepted after the plan was made.
     """
 
     task: int

@@ -44,8 +44,8 @@ class CheckedPartition:
     """Offsets ``[start, end)`` were compared. ``digest``: the record digest of both; empty where they differ, and where
     the table lacks columns of it, has them typed, or cannot have a record's time. ``corrupt``: of ``rows``, those that
     do not parse. ``older``: rows below the log start: nothing is left to compare them with. ``behind``: offsets that
-    the log had when the check began, and the table has not. ``skipped``: what of them is lost, as
-    a person accepted; rows of it count as ``older``.
+    the log had when the check began, and the table has not. ``skipped``: accepted gaps within
+    ``[start, end)``; rows of them count as ``older``.
     """
 
     partition: int

@@ -52,7 +52,7 @@ class TopicLog:
         return [split for each in found for split, _ in each.cut(Groups(split_bytes, split_bytes))]
 
     def skipped(self, partition: int, start: Offset, end: Offset) -> list[Skipped]:
-        """What of that range is lost."""
+        """Return the accepted gaps within that range."""
         log = self._reader.partition(self.topic, partition)
         end = min(end, log.local_bounds().local_start)
         gaps = log.fresh_view().skipped(OffsetRange(start, Offset(end - 1))) if start < end else []

@@ -155,7 +155,7 @@ class PartitionView:
         return gaps
 
     def skipped(self, within: OffsetRange) -> list[OffsetRange]:
-        """Offsets of ``within`` that no segment has and a person accepted as gone: readers skip those not local."""
+        """Return what of ``within`` no segment has and a person accepted as gone. Readers skip what is not local."""
         gaps = self.coverage.gaps(within)
         for gap in self.open_gaps(within):
             gaps = [rest for each in gaps for rest in each.without(gap)]
