@@ -30,7 +30,7 @@ CONDEMNED = {SegmentState.DELETE_SEGMENT_STARTED, SegmentState.DELETE_SEGMENT_FI
 
 @dataclass(frozen=True, slots=True)
 class Gaps:
-    """What a partition lacks now: offsets above the log start that neither tier has and no person accepted."""
+    """Open gaps of a partition: offsets above the log start that neither tier has and no person accepted."""
 
     view: PartitionView
     bounds: LocalBounds

@@ -176,7 +176,7 @@ def kept_in_words(view: PartitionView) -> tuple[str, ...]:
 
 
 def accepted_in_words(view: PartitionView) -> tuple[str, ...]:
-    """Each gap that a person accepted, and why. What a tier has of it is read."""
+    """Each gap that a person accepted, and why. Readers still get offsets of it that a tier has."""
     return tuple(
         f"{fact.offsets} by {fact.accepted_by} at {moment(fact.at)}: {fact.reason}" for fact in view.accepted_gaps
     )

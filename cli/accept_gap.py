@@ -43,8 +43,8 @@ def command(
 ) -> None:
     """Show the offsets of a partition that neither tier has, and accept that their records are lost.
 
-    Once accepted, readers and consumers go on behind the gap instead of failing at it. What a tier has is always read,
-    also when it comes back later. Refused while anything of the range may still be brought back.
+    Once accepted, readers and consumers go on behind the gap instead of failing at it. Records that a tier has are
+    always read, also when they come back later. Refused while anything of the range may still be brought back.
     """
     from ..app.gap_acceptance import acceptance, gaps_now, require_gone
     from ..app.orders import give, take_back

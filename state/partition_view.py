@@ -165,7 +165,7 @@ class PartitionView:
     def gaps_in_force(self) -> list[tuple[GapAccepted, OffsetRange]]:
         """Each accepted gap, and what of it holds on the lineage in force*.
 
-        Another branch of the log may have records there, which nobody accepted as gone.
+        Another branch of the log may have records there, which no person accepted as gone.
         """
         found = []
         for fact in self.accepted_gaps:

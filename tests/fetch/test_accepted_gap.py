@@ -7,7 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from tests.fetch.two_tiers import NOW, Golden, golden_rows, rows_of
-from tierstate.fetch.plan import plan
+from tierstate.fetch.plan import Groups, plan, planned
+from tierstate.fetch.plan_lines import PlanHead, plan_from, plan_lines
+from tierstate.fetch.planned_split import Skipped
 from tierstate.fetch.reader import LogReader
 from tierstate.state.errors import LogGap
 from tierstate.state.ids import FactId
@@ -52,6 +54,19 @@ def test_a_plan_leaves_an_accepted_gap_out(golden_log: Make) -> None:
     assert (planned[0].start, planned[-1].end) == (0, golden.folder.end() - 1)
     assert not any(part.overlap(OffsetRange(Offset(start), Offset(end - 1))) for part in planned)
     assert plan(golden.reader, {("t", 0): (Offset(start), Offset(end))}) == []
+
+
+@pytest.mark.parametrize("where", ["around", "within"])
+def test_a_gateway_s_plan_says_the_same_of_an_accepted_gap(golden_log: Make, where: str) -> None:
+    golden = golden_log(copies=1)
+    start, end = accept(golden)
+    asked = (Offset(0), Offset(golden.folder.end())) if where == "around" else (Offset(start), Offset(end))
+    own = planned(golden.reader, {("t", 0): asked})
+    assert own[0].whole.skipped == (Skipped(0, Offset(start), Offset(end)),)
+    _, found = plan_from(b"".join(plan_lines(PlanHead("", 0.0), own, None)), "gateway")
+    assert found == own
+    pieces = [split for split, _ in own[0].cut(Groups(1_000, 1_000))]
+    assert [split for split in pieces if split.skipped] == []
 
 
 def test_what_came_back_is_read_though_the_view_does_not_know_it_yet(

@@ -70,7 +70,7 @@ class Readers:
             position = Offset(last + 1)
 
     def _is_lost(self, view: PartitionView, skipped: OffsetRange, truth: dict[int, Written]) -> None:
-        """What is passed over is in no tier, and a person accepted the loss of those very records."""
+        """Records that are passed over are in no tier, and a person accepted the loss of these very records."""
         self._world.seen["gap passed over"] += 1
         assert skipped.end < self._world.cluster.leader.start, f"SKIPPED {skipped}, which the broker has"
         for batch in truth.values():

@@ -79,7 +79,7 @@ def gap(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 def through_proxy(gap: Gap) -> list[int]:
-    """With Kafka's own client, from earliest. It commits nothing: the offset of a group would hold the trim there."""
+    """Read from earliest with Kafka's own client. It commits nothing: the offset of a group would hold the trim."""
     running, address = gap.house.proxy()
     config = {"bootstrap.servers": address, "group.id": "gap", "auto.offset.reset": "error", "log_level": 0}
     config["enable.auto.commit"] = False
