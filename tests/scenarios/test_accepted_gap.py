@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,13 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from tests.scenarios.house import House, eventually
+from tierstate.consumer.tiered_consumer import TieredConsumer
 from tierstate.sandbox.kafka import KafkaSandbox
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 RECORDS = 1_500
+CONSUMER = {"group.id": "gap", "auto.offset.reset": "error", "enable.auto.commit": False, "log_level": 0}
 SPARK = """
 import json, sys
 from tierstate.spark.sessions import local_session
@@ -81,23 +84,29 @@ def gap(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 def through_proxy(gap: Gap) -> list[int]:
     """Read from earliest with Kafka's own client. It commits nothing: the offset of a group would hold the trim."""
     running, address = gap.house.proxy()
-    config = {"bootstrap.servers": address, "group.id": "gap", "auto.offset.reset": "error", "log_level": 0}
-    config["enable.auto.commit"] = False
-    consumer: Any = Consumer(config)
-    consumer.assign([TopicPartition(gap.topic, 0, 0)])
+    with closing(Consumer({**CONSUMER, "bootstrap.servers": address})) as consumer:
+        found = all_of(consumer, gap.topic, len(gap.left))
+    running.stop()
+    return found
+
+
+def through_our_consumer(gap: Gap, records: int) -> list[int]:
+    ours = {"tierstate.store.url": gap.house.store.as_uri(), "tierstate.tier_state.topic": gap.house.tier_topic}
+    with TieredConsumer({**CONSUMER, **gap.house.kafka.client_config, **ours}) as consumer:
+        return all_of(consumer, gap.topic, records)
+
+
+def all_of(consumer: Any, topic: str, records: int) -> list[int]:
+    consumer.assign([TopicPartition(topic, 0, 0)])
     found: list[int] = []
 
     def all_here() -> bool:
         for message in consumer.consume(1000, 1.0):
             assert message.error() is None, message.error()
             found.append(message.offset())
-        return len(found) >= len(gap.left)
+        return len(found) >= records
 
-    try:
-        eventually(all_here)
-    finally:
-        consumer.close()
-        running.stop()
+    eventually(all_here)
     return found
 
 
@@ -125,7 +134,7 @@ def test_readers_go_on_behind_a_gap_once_a_person_has_accepted_it(gap: Gap) -> N
     running.stop()
     assert {records for records, _ in counted} == {len(gap.left)}
     assert len(counted) == 1
-    assert through_proxy(gap) == gap.left
+    assert through_proxy(gap) == through_our_consumer(gap, len(gap.left)) == gap.left
 
 
 @pytest.mark.spark
@@ -188,7 +197,8 @@ def test_an_agent_copies_and_trims_behind_an_accepted_gap_and_a_person_may_withd
     house.append(topic, RECORDS, first=2 * RECORDS)
     house.run("agent", "--once")
     eventually(lambda: len(house.logs(topic)) == 1)
-    assert gap.consumed() == [*gap.left, *range(2 * RECORDS, 3 * RECORDS)]
+    everything = [*gap.left, *range(2 * RECORDS, 3 * RECORDS)]
+    assert gap.consumed() == through_our_consumer(gap, len(everything)) == everything
     gap.accept("--withdraw", "--execute")
     house.run("consume", f"{topic}:0", code=4)
     house.run("verify", topic, code=4)
