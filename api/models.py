@@ -81,6 +81,7 @@ class Partition(BaseModel):
     )
     overlap: Offsets | None = Field(description="Offsets that both tiers have.")
     gaps: list[Offsets] = Field(description="Offsets that must exist and belong to no tier.")
+    accepted_gaps: list[str] = Field(description="Offsets that a person accepted as lost: readers go on behind them.")
     term: str | None = Field(description="Leader epoch and position of the term in force.")
     orders: list[str] = Field(description="What people ordered and is not done.")
     degraded: list[str] = Field(description="Facts that this version cannot read: the partition is read only.")

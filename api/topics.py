@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from ..app.overview import addresses_of, facts_lost, overview, worst_first
-from ..app.partition_facts import ask_agent, kept_in_words, lost_branch, orders_in_words
+from ..app.partition_facts import accepted_in_words, ask_agent, kept_in_words, lost_branch, orders_in_words
 from ..app.segment_listing import segments_as_json
 from ..fetch.piece import LogicalBounds, LogicalTopic
 from ..rules.cut_elsewhere import cut_elsewhere
@@ -214,6 +214,7 @@ def _partition(
         copied_to=copied_to,
         local_only_records=max(0, bounds.high_watermark - 1 - copied_to) if bounds else None,
         overlap=overlap,
+        accepted_gaps=list(accepted_in_words(view)),
         gaps=[models.Offsets(start=gap.start, end=gap.end) for gap in gaps],
         term=str(view.term) if view.term else None,
         orders=list(orders_in_words(view, bounds.local_start if bounds else None)),

@@ -55,6 +55,7 @@ def _facts(said: dict[str, Any], agent: dict[str, Any] | str | None, bootstrap: 
         remote_records=said["remote_records"],
         term=said["term"],
         gaps=tuple(OffsetRange(Offset(gap["start"]), Offset(gap["end"])) for gap in said["gaps"]),
+        accepted_gaps=tuple(said["accepted_gaps"]),
         orders=tuple(said["orders"]),
         degraded=tuple(said["degraded"]),
         holds=tuple(said["holds"]),

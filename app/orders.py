@@ -18,7 +18,7 @@ from ..state.errors import NotTiered, UnknownOutcome
 from ..state.ids import FactId, TopicIdPartition
 from ..state.offsets import Offset, moment
 from ..state.partition_view import PartitionView
-from ..state.termless_facts import ContradictionSettled, LineageSettled, OperatorOrder, OrderKind
+from ..state.termless_facts import ContradictionSettled, GapAccepted, LineageSettled, OperatorOrder, OrderKind
 from .connection import Connection
 
 
@@ -53,7 +53,10 @@ def new_order(
     return OperatorOrder(partition, identity, kind, before, force, issuer(), clock.now_ms(), known)
 
 
-def give(topic: TierTopic, follower: Follower, fact: OperatorOrder | ContradictionSettled | LineageSettled) -> None:
+Decision = OperatorOrder | ContradictionSettled | LineageSettled | GapAccepted
+
+
+def give(topic: TierTopic, follower: Follower, fact: Decision) -> None:
     """Write it, and wait until the view has it.
 
     An append whose outcome nobody knows is looked up; UnknownOutcome when it is not there (it may land later).
@@ -63,7 +66,7 @@ def give(topic: TierTopic, follower: Follower, fact: OperatorOrder | Contradicti
     except UnknownOutcome:
         follower.require_fresh(follower.tier_partition(fact.partition), 0)
         view = follower.partition(fact.partition)
-        if fact not in (*view.orders, *view.settled, *view.settled_lineages):
+        if fact not in (*view.orders, *view.settled, *view.settled_lineages, *view.accepted_gaps):
             raise
 
 

@@ -10,7 +10,7 @@ from ..fetch.verify import out_of_lineage
 from ..rules.cut_elsewhere import cut_elsewhere
 from ..rules.decide import excluded, internal, refusal
 from ..rules.orders import lost_orders, order_done, standing
-from ..state.offsets import Offset, OffsetRange
+from ..state.offsets import Offset, OffsetRange, moment
 from ..state.routing import in_force
 from ..state.termless_facts import OrderKind
 from .agent_boards import asked_of_agent, may_ask
@@ -63,6 +63,8 @@ class PartitionFacts:
     untiered_reason: str | None = None
     end_transaction: EndTransaction | None = None
     """How to end the transaction that the agent names."""
+    accepted_gaps: tuple[str, ...] = ()
+    """Offsets that a person accepted as lost, and why."""
     kept: tuple[str, ...] = ()
     """Segments whose objects a person keeps."""
     lost: str | None = None
@@ -133,6 +135,7 @@ def look_at(
         end_transaction=end_transaction(agent, topic, partition, bootstrap),
         lost=lost,
         lost_branch=lost_branch(view),
+        accepted_gaps=accepted_in_words(view),
         kept=kept_in_words(view),
     )
 
@@ -170,6 +173,13 @@ def _no_agent_yet(view: PartitionView, leader: BrokerId | None) -> str | None:
 def kept_in_words(view: PartitionView) -> tuple[str, ...]:
     """Each segment whose objects a person keeps."""
     return tuple(f"objects of segment {each} are never deleted" for each in sorted(view.kept))
+
+
+def accepted_in_words(view: PartitionView) -> tuple[str, ...]:
+    """Each gap that a person accepted, and why. Readers still get offsets of it that a tier has."""
+    return tuple(
+        f"{fact.offsets} by {fact.accepted_by} at {moment(fact.at)}: {fact.reason}" for fact in view.accepted_gaps
+    )
 
 
 def lost_branch(view: PartitionView) -> str | None:

@@ -25,6 +25,7 @@ from ..state.offsets import OffsetRange, TimestampMs
 from ..state.partition_view import PartitionView
 from ..state.termless_facts import (
     ContradictionSettled,
+    GapAccepted,
     IntegrityHold,
     LineageSettled,
     OperatorOrder,
@@ -97,6 +98,8 @@ def _words(fact: Fact) -> tuple[str, OffsetRange | None]:
             return f"held by broker {fact.broker_id}: {fact.reason}", None
         case LineageSettled() | ContradictionSettled():
             return f"settled by {fact.settled_by}", None
+        case GapAccepted():
+            return f"gap accepted by {fact.accepted_by}: {fact.reason}", fact.offsets
         case PartitionMissing():
             return f"broker {fact.broker_id} found no topic of this id", None
         case PartitionDeleted():

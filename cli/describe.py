@@ -127,6 +127,7 @@ def print_facts(context: Context, facts: PartitionFacts) -> None:
     for what, found in (
         ("ORDER", facts.orders),
         ("GAP", facts.gaps),
+        ("ACCEPTED GAP", facts.accepted_gaps),
         ("DEGRADED", facts.degraded),
         ("HELD", facts.holds),
         ("CONTRADICTION", facts.contradictions),

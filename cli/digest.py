@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,10 +18,12 @@ from ..state.routing import Isolation, Tier
 from .context import Context
 from .flags import from_bucket, pass_context
 from .positions import PositionType
-from .reading import chosen_partitions, isolation_option, opened_reader, opened_source
+from .reading import chosen_partitions, isolation_option, note_skipped, opened_reader, opened_source
 from .topic_argument import TopicArgument, TopicType
 
 if TYPE_CHECKING:
+    from ..fetch.plan import PlannedRange
+    from ..fetch.planned_split import Skipped
     from ..fetch.source import RecordSource
 
 
@@ -71,6 +74,7 @@ def command(
         raise InvalidRequest(f"{'--per-segment' if via == 'gateway' else f'--via {via}'} asks no gateway: --gateway")
     level = Isolation(isolation)
     ranges = _ranges_of(boundaries) if boundaries else {}
+    skipped: list[Skipped] = []
     wholes: list[Counted] = []
     parts: list[Counted] = []
     with opened_source(context, topic, "reader" if via in ("consumer", "spark") else via, level) as source:
@@ -80,6 +84,8 @@ def command(
             (partition, _extent(source, topic.topic, partition, start, end, level), ranges.get(partition, []))
             for partition in chosen_partitions(source, topic)
         ]
+        for partition, extent, _ in asked:
+            skipped += _skipped(source, topic.topic, partition, extent, level)
         if via != "spark":
             for partition, extent, inner in asked:
                 whole, ranged = _count(source, topic.topic, partition, extent, level, inner)
@@ -96,6 +102,7 @@ def command(
         "digest": total,
         "partitions": [asdict(each) for each in wholes],
         "ranges": [asdict(each) for each in parts],
+        "skipped": [each._asdict() for each in skipped],
     }
     rows: list[tuple[object, ...]] = [
         (f"{topic.topic}-{each.partition}{kind}", each.start_offset, each.end_offset, each.records, each.digest)
@@ -104,6 +111,7 @@ def command(
     ]
     rows.append((topic.topic, None, None, document["records"], total))
     context.output.table(("what", "from", "to", "records", f"digest ({isolation}, via {via})"), rows, document)
+    note_skipped(context, skipped)
 
 
 def _extent(
@@ -112,6 +120,25 @@ def _extent(
     first = offset_of(start, source, topic, partition, isolation, Tier.AUTO)
     last = offset_of(end, source, topic, partition, isolation, Tier.AUTO)
     return Extent(first, max(first, last))
+
+
+def _skipped(
+    source: RecordSource, topic: str, partition: int, extent: Extent, isolation: Isolation
+) -> Iterator[Skipped]:
+    """Yield the accepted gaps within the extent. Kafka's own client meets none: it reads one tier."""
+    from ..fetch.gateway import GatewayClient
+    from ..fetch.gateway_plans import asked_plan
+    from ..fetch.plan import planned
+    from ..fetch.source import ReaderSource
+
+    ranges = {(topic, partition): extent}
+    found: list[PlannedRange] = []
+    if extent.start < extent.end and isinstance(source, ReaderSource):
+        found = planned(source.reader, ranges, isolation=isolation, tier=Tier.AUTO)
+    elif extent.start < extent.end and isinstance(source, GatewayClient):
+        _, found = asked_plan(source, ranges, isolation, Tier.AUTO, 0.0)
+    for each in found:
+        yield from each.whole.skipped
 
 
 def _inside(extent: Extent, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -20,7 +20,7 @@ from .context import Context
 from .flags import acts, from_bucket, pass_context
 from .gateway_access import gateway_access
 from .positions import PositionType
-from .reading import isolation_option
+from .reading import isolation_option, note_skipped
 from .task_runs import by_processes, by_spark
 from .topic_argument import TopicArgument, TopicType
 from .typed_flags import TypedFlags, latest_schema, typed_options
@@ -172,6 +172,7 @@ def _do(context: Context, export: Export, wanted: Wanted) -> None:
         "corrupt": done.corrupt,
         "files": done.files,
         "bytes": done.bytes,
+        "skipped": [each._asdict() for each in done.skipped],
     }
     if context.as_json:
         context.output.document(document)
@@ -179,6 +180,7 @@ def _do(context: Context, export: Export, wanted: Wanted) -> None:
         context.output.line(f"nothing is left to export: {export.into} has all of it")
     else:
         context.output.line(f"{done.records:,} records in {done.files:,} files, {done.bytes:,} bytes, in {export.into}")
+    note_skipped(context, done.skipped)
     if done.corrupt and not context.as_json:
         context.output.note(f"{done.corrupt:,} of them do not parse: their bytes are in the column _corrupt")
 
@@ -188,10 +190,14 @@ def _quote(context: Context, export: Export, wanted: Wanted, processes: int) -> 
 
     plan = export.next_plan(wanted)
     said = asdict(quote(export.jobs(plan, plan.tasks) if plan else (), wanted.shape.columns, processes))
+    said["skipped"] = [each._asdict() for each in plan.skipped] if plan else []
     if context.as_json:
         context.output.document({"topic": wanted.topic, "into": export.into, "executed": False, **said})
         return
-    context.output.table(("what", "about"), [(name.replace("_", " "), value) for name, value in said.items()])
+    context.output.table(
+        ("what", "about"), [(name.replace("_", " "), said[name]) for name in said if name != "skipped"]
+    )
+    note_skipped(context, plan.skipped if plan else ())
     context.output.note("nothing was done: this is --dry-run")
 
 

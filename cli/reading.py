@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from .gateway_access import gateway_client
 from .topic_argument import TopicArgument
 
 if TYPE_CHECKING:
+    from ..fetch.planned_split import Skipped
     from ..fetch.reader import LogReader
     from ..fetch.source import RecordSource, SearchedSource
 
@@ -71,6 +72,11 @@ def opened_source(context: Context, topic: TopicArgument, via: str, isolation: I
             from ..fetch.source import ReaderSource
 
             yield ReaderSource(reader)
+
+
+def note_skipped(context: Context, skipped: Iterable[Skipped]) -> None:
+    for partition, start, end in skipped:
+        context.output.note(f"partition {partition}: {start}..{end - 1} is lost and was skipped, as a person accepted")
 
 
 def chosen_partitions(source: RecordSource, topic: TopicArgument) -> list[int]:

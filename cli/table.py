@@ -50,6 +50,7 @@ ENTRIES = (
     CommandEntry(
         "Change", "keep-prefix", "Decide which of two clusters keeps the bucket prefix; show who writes.", "keep_prefix"
     ),
+    CommandEntry("Change", "accept-gap", "Show what neither tier has, and accept that it is lost.", "accept_gap"),
     CommandEntry("Change", "release", "Show or release the integrity holds of a partition.", "release"),
     CommandEntry("Store", "certify", "Certify that an object store keeps every promise it must.", "certify"),
     CommandEntry("Store", "keys", "Make and list encryption keys, and rotate segments to the active one.", "keys"),

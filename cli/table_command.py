@@ -13,7 +13,7 @@ from ..state.routing import Isolation
 from .catalog import NEEDED, catalog_of
 from .context import Context
 from .flags import DurationType, acts, from_bucket, pass_context
-from .reading import isolation_option
+from .reading import isolation_option, note_skipped
 from .table_list import show, show_made
 from .table_repair import repair
 from .task_runs import by_processes, by_spark
@@ -114,10 +114,13 @@ def check(context: Context, table: str, local: bool, max_behind: int) -> None:
         (each.partition, each.start, each.end, each.behind, each.rows, each.corrupt, each.older, each.digest)
         for each in done.partitions
     ]
+    skipped = [gap for each in done.partitions for gap in each.skipped]
     findings = [{"partition": each.partition, "problem": each.problem, "offset": each.offset} for each in done.findings]
     named = [dict(zip(columns, row, strict=True)) for row in rows]
     said = {"table": found.name, "behind": done.behind, "partitions": named, "findings": findings}
+    said["skipped"] = [gap._asdict() for gap in skipped]
     context.output.table(columns, rows, said)
+    note_skipped(context, skipped)
     for each in done.findings:
         where = "" if each.partition is None else f"partition {each.partition}: "
         at = "" if each.offset is None else f", from offset {each.offset} on"

@@ -15,12 +15,14 @@ from .flags import pass_context
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ..fetch.planned_split import Skipped
     from ..lake.table import LakeTable
     from ..lake.table_follow import Look
 
 OF_TABLE = ("table", "topic", "topic_id", "isolation", "keep", "keys", "values", "version", "ends")
 """``keys``, ``values``: their format, or empty for bytes. ``version``: of the columns."""
-OF_LOG = ("lag", "state", "reason")
+OF_LOG = ("lag", "skipped", "state", "reason")
+"""``skipped``: offsets that neither tier has, as a person accepted."""
 
 
 @click.command("list", epilog="Example: tierstate table list --json")
@@ -34,20 +36,22 @@ def show(context: Context) -> None:
         look = _looker(context, opened)
         rows = []
         for name in catalog.ours():
-            row, lag, state, reason = (name, *[""] * (len(OF_TABLE) - 1)), None, "stopped", ""
+            row, state, reason = (name, *[""] * (len(OF_TABLE) - 1)), "stopped", ""
+            lag: int | str = ""
+            lost = ""
             try:
                 table = catalog.table(name)
                 row = _row(table)
-                found = look(table)
-                lag = found.lag
-                state = "behind" if lag or found.lost else "current"
+                found, skipped = look(table)
+                lag, state = found.lag, "behind" if found.lag or found.lost else "current"
+                lost = " ".join(f"{gap.partition}:{gap.start}..{gap.end - 1}" for gap in skipped)
                 for failure in found.waiting.values():
                     raise failure
             except Unavailable as error:
                 state, reason = "unknown", str(error)
             except TierstateError as error:
                 reason = str(error)
-            rows.append((*row, "" if lag is None else lag, state, reason))
+            rows.append((*row, lag, lost, state, reason))
     context.output.table((*OF_TABLE, *OF_LOG), rows)
 
 
@@ -56,7 +60,7 @@ def show_made(context: Context, table: LakeTable) -> None:
     context.output.table(OF_TABLE, [_row(table)])
 
 
-def _looker(context: Context, opened: ExitStack) -> Callable[[LakeTable], Look]:
+def _looker(context: Context, opened: ExitStack) -> Callable[[LakeTable], tuple[Look, list[Skipped]]]:
     """Return what compares a table with its topic. It raises the reason where brokers or settings are missing."""
     from ..lake.table_follow import look_at, require_tiered
     from ..lake.table_open import log_of, reads_of
@@ -67,16 +71,18 @@ def _looker(context: Context, opened: ExitStack) -> Callable[[LakeTable], Look]:
     except TierstateError as error:
         failure = Unavailable("the topics cannot be looked at", reason=str(error))
 
-        def fail(table: LakeTable) -> Look:
+        def fail(table: LakeTable) -> tuple[Look, list[Skipped]]:
             raise failure
 
         return fail
     reads = reads_of(connection.settings, connection.clock)
 
-    def look(table: LakeTable) -> Look:
+    def look(table: LakeTable) -> tuple[Look, list[Skipped]]:
         log = log_of(reader, table.facts, reads, local=False)
         require_tiered(table, log)
-        return look_at(table, log)
+        found = look_at(table, log)
+        reaches = found.place.partitions.items()
+        return found, [gap for number, reach in reaches for gap in log.skipped(number, reach.start, reach.end)]
 
     return look
 

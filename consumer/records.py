@@ -38,7 +38,8 @@ def read_records(
 
     Raises UnknownTopic, OffsetOutOfRange (the log does not hold all of the range), LogGap, CorruptData, AccessDenied,
     Unavailable; InvalidSettings; InvalidRequest where ``settings`` and ``kafka`` or ``store`` say two things of one, or
-    are no mappings; ValueError for an isolation that is none. A short answer is never an answer.
+    are no mappings; ValueError for an isolation that is none. A short answer is never an answer: it lacks only offsets
+    that a person accepted as lost.
     """
     level = Isolation(isolation)
     require_mapping("kafka", kafka, '{"bootstrap.servers": "host:9092"}')

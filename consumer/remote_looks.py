@@ -28,7 +28,7 @@ from ..runtime.settings import Settings
 from ..state.errors import AccessDenied, CorruptData, OffsetOutOfRange, TierstateError, UnknownTopic
 from ..state.ids import TopicIdPartition
 from ..state.offsets import Offset
-from ..state.routing import ReadRemote, Tier
+from ..state.routing import ReadRemote, Tier, begin_of
 from .assigned_partition import AssignedPartition, Failed, Looked, Outcome
 from .consumer_config import ConsumerConfig
 from .remote_runs import RemoteRuns
@@ -130,6 +130,8 @@ class RemoteLooks:
                 if piece.tier is Tier.REMOTE and piece.next_offset > at:
                     return Looked(at, piece, topic_id)
                 at = piece.next_offset
+            else:
+                at = begin_of(where)  # behind a gap that a person accepted
         except OffsetOutOfRange:
             if tier is not Tier.REMOTE or not self._is_local(log, at):
                 raise

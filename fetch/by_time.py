@@ -89,7 +89,7 @@ def _first_within(
 ) -> Found | None:
     """``within``: start, and end exclusive."""
     offsets = OffsetRange(within[0], Offset(within[1] - 1))
-    gaps = view.coverage.gaps(offsets)
+    gaps = view.open_gaps(offsets)
     for owned in view.coverage.owned:
         part = owned.offsets.overlap(offsets)
         if part is None or owned.segment.max_timestamp < timestamp:

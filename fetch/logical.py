@@ -44,6 +44,7 @@ from ..state.routing import (
     ReadRemote,
     Route,
     Tier,
+    begin_of,
     in_force,
     route,
     sure_end,
@@ -159,7 +160,11 @@ class LogicalPartition:
         Raises UpgradeNeeded in place of LogGap and LineageUnconfirmed that a later release's fact may explain*.
         """
         try:
-            return self._routed_by_hints(offset, isolation, tier)
+            where = self._routed_by_hints(offset, isolation, tier)
+            if begin_of(where) == offset:
+                return where
+            bounds = self.local_bounds()  # an accepted gap is passed over: by fresh bounds and a fresh view only*
+            view = self.fresh_view(max_age=0.0)
         except (OffsetOutOfRange, LogGap, TierStateLost):
             bounds = self.local_bounds()
             view = self.fresh_view(max_age=0.0)
@@ -249,7 +254,7 @@ class LogicalPartition:
         except TierstateError:
             return None
         where = _left_to_the_broker(where, bounds, ask.tier)
-        return (where, view, bounds) if isinstance(where, ReadRemote) else None
+        return (where, view, bounds) if isinstance(where, ReadRemote) and where.offsets.start == offset else None
 
     def fetch(self, offset: int, ask: Ask) -> Fetched:
         """One piece from ``offset``; empty only at the end of the log or at ``ask.end``.
@@ -267,6 +272,10 @@ class LogicalPartition:
                 if missing is not None and self._is_deleted(missing):
                     raise _expired(missing, position) from error
                 raise
+            if begin_of(where) > position:
+                position = begin_of(where)
+                if ask.end is not None and position >= ask.end:
+                    return self._nothing(ask.end, ask.end)
             if not isinstance(where, ReadRemote):
                 try:
                     piece = self._fetch_local(where, ask)

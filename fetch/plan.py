@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ..state.offsets import Offset, OffsetRange
-from ..state.routing import AtEnd, Isolation, ReadRemote, Tier
+from ..state.routing import AtEnd, Isolation, ReadRemote, Tier, begin_of
 from ..state.segment import RemoteSegment
 from .logical import Ask, LogicalPartition
 from .planned_split import PlannedPart as PlannedPart
@@ -56,19 +56,20 @@ class PlannedRange:
         return int(sum(len(part.offsets) * self._rate(part) for part in self.whole.parts))
 
     def cut(self, groups: Groups) -> Iterator[tuple[PlannedSplit, bool]]:
-        """Splits in order, and whether each begins a group."""
+        """Splits in order, and whether each begins a group. None has offsets that are skipped."""
         split: list[PlannedPart] = []
         first = False
         for part in self.whole.parts:
             rate = self._rate(part)
             for piece in _equal_pieces(part, rate, groups.target):
                 begins = groups.begins(len(piece.offsets) * rate)
-                if begins and split:
+                if split and (begins or piece.offsets.start > split[-1].offsets.end + 1):
                     yield _split(self.whole, split), first
                     split = []
                 first = begins if not split else first
                 split.append(piece)
-        yield _split(self.whole, split), first
+        if split:  # else all of it is skipped
+            yield _split(self.whole, split), first
 
     def _rate(self, part: PlannedPart) -> float:
         return self.local_rate if part.segment is None else part.segment.log_bytes / len(part.segment.offsets)
@@ -125,6 +126,9 @@ def _parts(
     position = start
     while position < end:
         where = log.route(position, isolation, tier)
+        position = begin_of(where)  # behind a gap that a person accepted
+        if position >= end:
+            break
         if isinstance(where, AtEnd):
             raise beyond(log, end, isolation)
         if isinstance(where, ReadRemote):

@@ -7,7 +7,8 @@
                "parts": [{"start": 0, "end": 7, "segment_id": "…"}, {"start": 8, "end": 11, "segment_id": null}]}}
     {"splits": 1}                                   the last line: nothing broke off
 
-A split is ``[start, end)``; its parts have both ends included, and no segment where the broker serves them.
+A split is ``[start, end)``; its parts have both ends included, and no segment where the broker serves them. They leave
+out offsets that neither tier has and a person accepted as lost.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ def plan_lines(head: PlanHead, ranges: Iterable[PlannedRange], split_bytes: int 
     yield _line({"plan": head.plan, "lease_seconds": head.lease_s})
     count, last = 0, None
     for each in ranges:
-        groups = Groups(split_bytes or 1 << 62, split_bytes or 1 << 62)
-        for split, _ in each.cut(groups):
+        groups = Groups(split_bytes or 0, split_bytes or 0)
+        for split in (each.whole,) if split_bytes is None else (split for split, _ in each.cut(groups)):
             lines = []
             for part in split.parts:
                 if part.segment is not None and part.segment is not last:

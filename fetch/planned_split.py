@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..state.epochs import LeaderEpoch
 from ..state.ids import TopicId
 from ..state.offsets import Offset, OffsetRange
 from ..state.routing import Isolation
 from ..state.segment import RemoteSegment
+
+
+class Skipped(NamedTuple):
+    """Offsets ``[start, end)`` of a partition that neither tier has, which a person accepted as lost."""
+
+    partition: int
+    start: Offset
+    end: Offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +30,7 @@ class PlannedPart:
 
 @dataclass(frozen=True, slots=True)
 class PlannedSplit:
-    """The records of ``[start, end)`` of one partition; ``parts`` cover it, ascending, without a gap.
+    """The records of ``[start, end)`` of one partition; ``parts`` cover it, ascending, but for what is `skipped`.
 
     ``plan``: what a gateway calls the plan that it is of; empty: none made it.
     """
@@ -35,3 +44,11 @@ class PlannedSplit:
     leader_epoch: LeaderEpoch | None
     parts: tuple[PlannedPart, ...]
     plan: str = ""
+
+    @property
+    def skipped(self) -> tuple[Skipped, ...]:
+        """Accepted gaps, ascending."""
+        starts = [*(part.offsets.start for part in self.parts), self.end]
+        ends = [self.start, *(Offset(part.offsets.end + 1) for part in self.parts)]
+        gaps = zip(ends, starts, strict=True)
+        return tuple(Skipped(self.partition, start, end) for start, end in gaps if start < end)

@@ -86,8 +86,13 @@ def _bounds(view: PartitionView, bounds: LocalBounds | None) -> Iterator[tuple[S
     begin = start if start is not None else (bounds.local_start if bounds else None)
     end = bounds.local_start - 1 if bounds else last
     if begin is not None and end is not None and end >= begin:
-        for gap in view.gaps(OffsetRange(begin, Offset(end))):
+        missing = OffsetRange(begin, Offset(end))
+        for gap in view.gaps(missing):
             yield Severity.GAP, f"offsets {gap} belong to no tier"
+        for fact, gap in view.gaps_in_force:
+            part = gap.overlap(missing)
+            for rest in view.coverage.gaps(part) if part is not None else ():
+                yield Severity.WAITING, f"offsets {rest} are lost: {fact.accepted_by} accepted it ({fact.reason})"
     if bounds is None:
         return
     ours = in_force(view, bounds)  # else a branch that the leader lost explains it, and readers are not given it

@@ -11,6 +11,7 @@ from ..state.errors import TierstateError
 from ..state.routing import Tier
 from .check import Finding, check_bytes
 from .export import Export
+from .jobs import Job
 from .names import manifest_key
 from .plan import ExportPlan, ExportTask, TaskDone, covered, kept
 
@@ -43,19 +44,18 @@ def check(export: Export) -> Checked:
         left = kept(plan, done)
         checked.given_up += plan.offsets - left.offsets
         there, gone = _split(export, plan, [task for task in left.tasks if task.number in done])
+        jobs = list(export.jobs(plan, there))
+        gone += [job.task for job in jobs if job.skipped != done[job.number].skipped]  # lost since, in both tiers
         for task in gone:
             for file in done[task.number].files:
                 checked.findings += check_bytes(file, export.ledger.place)
                 checked.by_bytes += 1
-        _compare(export, plan, there, done, checked)
+        _compare(export, [job for job in jobs if job.task not in gone], done, checked)
     return checked
 
 
-def _compare(
-    export: Export, plan: ExportPlan, tasks: list[ExportTask], done: dict[int, TaskDone], checked: Checked
-) -> None:
-    jobs = [replace(job, done=done[job.task.number]) for job in export.jobs(plan, tasks)]
-    for number, outcome in export.run(jobs):
+def _compare(export: Export, jobs: list[Job], done: dict[int, TaskDone], checked: Checked) -> None:
+    for number, outcome in export.run([replace(job, done=done[job.number]) for job in jobs]):
         if isinstance(outcome, TierstateError):
             raise outcome
         assert isinstance(outcome, list)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from ..app.connection import Advance, ShowProgress
 from ..fetch.plan import Groups
-from ..fetch.planned_split import PlannedPart, PlannedSplit
+from ..fetch.planned_split import PlannedPart, PlannedSplit, Skipped
 from ..state.errors import (
     InvalidRequest,
     ObjectNotFound,
@@ -49,7 +49,10 @@ class Wanted:
 
 @dataclass
 class Exported:
-    """What an export did, and found done. ``corrupt``: records of which the key or the value does not parse."""
+    """What an export did, and found done. ``corrupt``: records of which the key or the value does not parse.
+
+    ``skipped``: all accepted gaps of the request.
+    """
 
     plans: list[ExportPlan] = field(default_factory=list)
     tasks: int = 0
@@ -59,12 +62,14 @@ class Exported:
     corrupt: int = 0
     files: int = 0
     bytes: int = 0
+    skipped: list[Skipped] = field(default_factory=list)
 
     def count(self, done: TaskDone) -> None:
         self.records += done.records
         self.corrupt += done.corrupt
         self.files += len(done.files)
         self.bytes += sum(each.bytes for each in done.files)
+        self.skipped += done.skipped
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +91,7 @@ class Export:
     def next_plan(self, wanted: Wanted) -> ExportPlan | None:
         """What is to be done next, not written yet: what was begun, or what is left. None: all of it is there.
 
+        It has no tasks where all that is left is skipped: then nothing is to be done.
         Raises InvalidRequest where the place has the topic in another shape, or begun by another writer.
         """
         plans, have = self.ledger.plans(), []
@@ -107,24 +113,26 @@ class Export:
                 return plan
         left = uncovered(wanted.ranges, covered(have))
         number = plans[-1].number + 1 if plans else 0
-        tasks = [task for partition, start, end in left for task in self._cut(wanted, partition, Extent(start, end))]
-        if not tasks:
+        tasks, skipped = list[ExportTask](), list[Skipped]()
+        for partition, start, end in left:
+            found = self.log.outlined(wanted.topic, partition, Extent(start, end), wanted.shape.isolation)
+            for split, _ in found.cut(Groups(wanted.file_bytes, wanted.file_bytes)):
+                tasks.append(ExportTask(len(tasks), partition, split.start, split.end))
+            skipped += found.whole.skipped
+        if not tasks and not skipped:
             return None
-        numbered = tuple(replace(task, number=at) for at, task in enumerate(tasks))
-        return ExportPlan(wanted.topic, wanted.topic_id, number, wanted.shape, numbered)
+        return ExportPlan(wanted.topic, wanted.topic_id, number, wanted.shape, tuple(tasks), tuple(skipped))
 
     def do(self, wanted: Wanted) -> Exported:
         """All of it. Raises what reading and writing do; what is committed stays."""
         done = Exported()
         while (plan := self.next_plan(wanted)) is not None:
+            if not plan.tasks:
+                done.skipped += plan.skipped
+                break
             if self.ledger.add(plan) == plan:  # else somebody else's is first: what is left is another then
                 self._finish(plan, done)
         return done
-
-    def _cut(self, wanted: Wanted, partition: int, extent: Extent) -> Iterator[ExportTask]:
-        found = self.log.outlined(wanted.topic, partition, extent, wanted.shape.isolation)
-        for split, _ in found.cut(Groups(wanted.file_bytes, wanted.file_bytes)):
-            yield ExportTask(0, partition, split.start, split.end)
 
     def _finish(self, plan: ExportPlan, counted: Exported) -> None:
         done = self.ledger.done(plan)

@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 from ..app.split_reads import LogAccess, SplitReads
 from ..fetch.packed_splits import SplitWriter, unpacked
-from ..fetch.planned_split import PlannedSplit
+from ..fetch.planned_split import PlannedSplit, Skipped
 from ..leader.act import run
 from ..runtime.clock import SystemClock
 from ..state.errors import TierstateError
@@ -62,6 +62,7 @@ class Job:
     splits: bytes
     access: TaskAccess
     done: TaskDone | None = None
+    skipped: tuple[Skipped, ...] = ()
 
     @property
     def number(self) -> int:
@@ -76,7 +77,8 @@ class Job:
         with closing(self.access.place.open()) as place, records_of(self.splits, self.access.log) as batches:
             if self.done is not None:
                 return check_task(self.plan, self.task, self.done, batches, place, registry)
-            return run(export_task(self.plan, self.task, batches, Ledger(place, self.plan.topic_id), registry))
+            ledger = Ledger(place, self.plan.topic_id)
+            return run(export_task(self.plan, self.task, batches, ledger, registry, self.skipped))
 
 
 Made: TypeAlias = "TaskDone | list[Finding]"
@@ -87,7 +89,8 @@ outcome; any other passes through, and ends the others. Closed, it ends them too
 
 
 def job_of(plan: ExportPlan, task: ExportTask, split: PlannedSplit, access: TaskAccess) -> Job:
-    return Job(replace(plan, tasks=()), task, SplitWriter().packed([split]), access)
+    alone = replace(plan, tasks=(), skipped=())
+    return Job(alone, task, SplitWriter().packed([split]), access, skipped=split.skipped)
 
 
 @contextmanager

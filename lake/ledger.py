@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..state.errors import CorruptData, InvalidRequest, ObjectExists, ObjectNotFound, TierstateError
@@ -89,7 +90,8 @@ class Ledger:
         """
         files = [each for task in done for each in task.as_json()["files"]]
         counts = {"records": sum(each.records for each in done), "corrupt": sum(each.corrupt for each in done)}
-        said = {**plan.as_json(), **counts, "files": files}
+        skipped = (*plan.skipped, *(gap for task in done for gap in task.skipped))
+        said = {**replace(plan, skipped=skipped).as_json(), **counts, "files": files}
         missing = [plan.tasks[each.task] for each in done if each.given_up]
         if missing:
             said["missing"] = [[task.partition, task.start, task.end] for task in missing]

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
+from ..fetch.planned_split import Skipped
 from ..state.errors import CorruptData, InvalidRequest
 from ..state.ids import TopicId
 from ..state.offsets import Extent, Offset, TimestampMs
@@ -56,15 +57,28 @@ class ExportTask:
     end: Offset
 
 
+def _named(skipped: tuple[Skipped, ...]) -> dict[str, Any]:
+    """Return nothing without gaps: documents of earlier versions are put again, and their bytes must be the same."""
+    return {"skipped": skipped} if skipped else {}
+
+
+def _skipped(said: Mapping[str, Any]) -> tuple[Skipped, ...]:
+    return tuple(Skipped(*each) for each in said.get("skipped", ()))
+
+
 @dataclass(frozen=True, slots=True)
 class ExportPlan:
-    """The export of this number of a topic, into one place. Tasks are in order of partition and offset."""
+    """The export of this number of a topic, into one place. Tasks are in order of partition and offset.
+
+    ``skipped``: accepted gaps of the request. No task has them.
+    """
 
     topic: str
     topic_id: TopicId
     number: int
     shape: Shape
     tasks: tuple[ExportTask, ...]
+    skipped: tuple[Skipped, ...] = ()
 
     @property
     def offsets(self) -> int:
@@ -80,6 +94,7 @@ class ExportPlan:
             "number": self.number,
             "shape": self.shape.as_json(),
             "tasks": tasks,
+            **_named(self.skipped),
         }
 
     @classmethod
@@ -91,7 +106,8 @@ class ExportPlan:
             ExportTask(number, partition, Offset(start), Offset(end))
             for number, (partition, start, end) in enumerate(said["tasks"])
         ]
-        return cls(said["topic"], TopicId(said["topic_id"]), said["number"], Shape.of_json(said["shape"]), tuple(tasks))
+        shape, topic_id = Shape.of_json(said["shape"]), TopicId(said["topic_id"])
+        return cls(said["topic"], topic_id, said["number"], shape, tuple(tasks), _skipped(said))
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +134,15 @@ class ExportedFile:
 
 @dataclass(frozen=True, slots=True)
 class TaskDone:
-    """What a task made; none where its range has no record to show. ``given_up``: nobody makes anything of it."""
+    """What a task made; none where its range has no record to show. ``given_up``: nobody makes anything of it.
+
+    ``skipped``: gaps within its range that were accepted after the plan was made.
+    """
 
     task: int
     files: tuple[ExportedFile, ...]
     given_up: bool = False
+    skipped: tuple[Skipped, ...] = ()
 
     @property
     def records(self) -> int:
@@ -134,13 +154,14 @@ class TaskDone:
 
     def as_json(self) -> dict[str, Any]:
         files = [asdict(each) for each in self.files]
-        return {"format": FORMAT, "task": self.task, "files": files, "given_up": self.given_up}
+        said = {"format": FORMAT, "task": self.task, "files": files, "given_up": self.given_up}
+        return {**said, **_named(self.skipped)}
 
     @classmethod
     def of_json(cls, said: Mapping[str, Any]) -> TaskDone:
         names = {each.name for each in fields(ExportedFile)}
         files = [ExportedFile(**{name: each[name] for name in names}) for each in said["files"]]
-        return cls(said["task"], tuple(files), said["given_up"])
+        return cls(said["task"], tuple(files), said["given_up"], _skipped(said))
 
 
 def kept(plan: ExportPlan, done: Mapping[int, TaskDone]) -> ExportPlan:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..fetch.planned_split import Skipped
 from ..log.record_columns import record_schema
 from ..log.record_digest import RecordDigest
 from ..state.errors import InvalidRequest
@@ -43,7 +44,8 @@ class CheckedPartition:
     """Offsets ``[start, end)`` were compared. ``digest``: the record digest of both; empty where they differ, and where
     the table lacks columns of it, has them typed, or cannot have a record's time. ``corrupt``: of ``rows``, those that
     do not parse. ``older``: rows below the log start: nothing is left to compare them with. ``behind``: offsets that
-    the log had when the check began, and the table has not.
+    the log had when the check began, and the table has not. ``skipped``: accepted gaps within
+    ``[start, end)``; rows of them count as ``older``.
     """
 
     partition: int
@@ -54,6 +56,7 @@ class CheckedPartition:
     older: int = 0
     corrupt: int = 0
     behind: int = 0
+    skipped: list[Skipped] = field(default_factory=list)
 
 
 @dataclass
@@ -118,6 +121,8 @@ def _check_partition(
         findings.append(TableFinding(number, problem, log_end))
         done.end = max(start, log_end)
     keep({number: Extent(start, done.end)})
+    done.skipped = log.skipped(number, start, done.end)
+    done.older += sum(table.count(between(*gap)) for gap in done.skipped)
     digest, alike = RecordDigest(), True
     parts = reach.written(start, done.end)
     if start < done.end and (not parts or parts[0].start > start):

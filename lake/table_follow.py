@@ -50,8 +50,9 @@ class Step(StrEnum):
 
 @dataclass
 class Round:
-    """``waiting``: partitions that nobody could tell about, and why. ``missed``: of an archive, offsets that the log
-    deleted before they were rows. ``corrupt``: of ``rows``, those whose key or value does not parse.
+    """``waiting``: partitions that nobody could tell about, and why. ``missed``: offsets that the log lost before they
+    were rows: of an archive by deleting them, of any table where a person accepted the gap. ``corrupt``: of ``rows``,
+    those whose key or value does not parse.
     """
 
     step: Step
@@ -136,10 +137,12 @@ def _append(
     reaches = {}
     missed = 0
     for number, parts in splits.items():
-        start = look.news[number].start
+        start, end = look.news[number]
+        end = parts[-1].end if parts else end  # none: a person accepted all of it as lost
         before = look.place.partitions.get(number, Reach(start, start))
-        missed += start - before.end
-        reaches[number] = before.missing(start).to(parts[-1].end, lineages[number], table.facts.version)
+        missed += end - before.end - sum(each.end - each.start for each in parts)
+        reaches[number] = before.missing(start).to(end, lineages[number], table.facts.version)
+    splits = {number: parts for number, parts in splits.items() if parts}
     try:
         landed = yield from append(table, log, attempt, look.place.with_(reaches), splits, means.write)
     except ColumnsGrown as grown:

@@ -9,11 +9,11 @@ import pyarrow as pa
 
 from ..app.split_reads import SplitReads
 from ..fetch.plan import Groups, planned
-from ..fetch.planned_split import PlannedSplit
+from ..fetch.planned_split import PlannedSplit, Skipped
 from ..fetch.reader import LogReader
 from ..state.epochs import Lineage
 from ..state.ids import TopicId
-from ..state.offsets import Extent, Offset
+from ..state.offsets import Extent, Offset, OffsetRange
 from ..state.routing import Isolation, Tier
 
 Open = Callable[[Iterable[PlannedSplit]], AbstractContextManager[SplitReads]]
@@ -50,6 +50,13 @@ class TopicLog:
         ranges = {(self.topic, partition): (start, end)}
         found = planned(self._reader, ranges, isolation=self._isolation, tier=tier)
         return [split for each in found for split, _ in each.cut(Groups(split_bytes, split_bytes))]
+
+    def skipped(self, partition: int, start: Offset, end: Offset) -> list[Skipped]:
+        """Return the accepted gaps within that range."""
+        log = self._reader.partition(self.topic, partition)
+        end = min(end, log.local_bounds().local_start)
+        gaps = log.fresh_view().skipped(OffsetRange(start, Offset(end - 1))) if start < end else []
+        return [Skipped(partition, gap.start, Offset(gap.end + 1)) for gap in gaps]
 
     def log_bytes(self, partition: int, start: Offset, end: Offset) -> int:
         """About."""

@@ -15,6 +15,7 @@ from contextlib import ExitStack
 
 import pyarrow as pa
 
+from ..fetch.planned_split import Skipped
 from ..leader.act import Act
 from ..state.errors import ObjectExists
 from ..state.offsets import ByteRange
@@ -34,6 +35,7 @@ def export_task(
     batches: Iterable[pa.RecordBatch],
     ledger: Ledger,
     registry: RegistryAccess | None = None,
+    skipped: tuple[Skipped, ...] = (),
 ) -> Act[TaskDone]:
     """An act. ``batches``: as `parted.laid_out` takes them.
 
@@ -57,7 +59,7 @@ def export_task(
             _put(ledger.place, group.key, made, size, sha256)
             files.append(_described(group.key, task, made, size, sha256))
             made.close()
-    done = TaskDone(task.number, tuple(sorted(files, key=lambda each: each.key)))
+    done = TaskDone(task.number, tuple(sorted(files, key=lambda each: each.key)), skipped=skipped)
     yield "commit the task"
     if not ledger.commit(plan, done):
         for each in done.files:

@@ -39,7 +39,7 @@ from ..state.lineage import stands_for
 from ..state.offsets import Offset, Position, TimestampMs
 from ..state.partition_view import PartitionView, SegmentMeaning
 from ..state.segment import SegmentState, Term
-from ..state.termless_facts import ContradictionSettled, LineageSettled, OperatorOrder, OrderKind
+from ..state.termless_facts import ContradictionSettled, GapAccepted, LineageSettled, OperatorOrder, OrderKind
 from .leases import expired_leases
 from .orders import holds_below, order_done
 from .trim import doubt_of
@@ -153,7 +153,8 @@ def _settled(view: PartitionView) -> Iterator[LiveFact]:
     """What a person settled, once it is no longer needed.
 
     A lineage: a term that knows it carries it on; one that says that what lies below is another log stands until that
-    is gone. A contradiction: it stands as long as any fact of its segment does, so none begins anew.
+    is gone. A contradiction: it stands as long as any fact of its segment does, so none begins anew. An accepted gap:
+    the log start has passed it; a branch that comes back shows the gap again.
     """
     log_start = view.log_start or Offset(0)
     for live in view.others:
@@ -163,6 +164,9 @@ def _settled(view: PartitionView) -> Iterator[LiveFact]:
                 yield live
         elif isinstance(live.fact, ContradictionSettled) and _is_over(view, live.fact.contradiction):
             yield live
+        elif isinstance(live.fact, GapAccepted) and (live.fact, live.fact.offsets) in view.gaps_in_force:
+            if live.fact.offsets.end < log_start:
+                yield live
 
 
 def _is_over(view: PartitionView, contradiction: str) -> bool:

@@ -40,12 +40,19 @@ from ..state.lifecycle import kept_segments
 from ..state.lineage import below, highest_log_start, holds_up_to, readable_ranges
 from ..state.offsets import Offset, OffsetRange, TimestampMs
 from ..state.segment import CopyAttempt, RemoteSegment, SegmentState, Term
-from ..state.termless_facts import ContradictionSettled, IntegrityHold, LineageSettled, OperatorOrder, ReaderLease
+from ..state.termless_facts import (
+    ContradictionSettled,
+    GapAccepted,
+    IntegrityHold,
+    LineageSettled,
+    OperatorOrder,
+    ReaderLease,
+)
 
 GONE = frozenset({SegmentState.DELETE_SEGMENT_STARTED, SegmentState.DELETE_SEGMENT_FINISHED, SegmentState.ABANDONED})
 """What the archive says of segments that are not restored."""
 
-Standing = OperatorOrder | ReaderLease | IntegrityHold | LineageSettled | ContradictionSettled
+Standing = OperatorOrder | ReaderLease | IntegrityHold | LineageSettled | ContradictionSettled | GapAccepted
 """Facts by no term: restored as they stood."""
 
 

@@ -92,7 +92,7 @@ TALLIES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "tierstate_table_failures_total": ("Looks at a table that ended with an error.", _TABLE),
     "tierstate_table_corrupt_records_total": ("Rows that came, of which the key or the value does not parse.", _TABLE),
     "tierstate_table_missed_records_total": (
-        "Offsets that the log deleted before an archive had their rows.",
+        "Offsets that were deleted or lost before the table had their rows.",
         _TABLE,
     ),
     "tierstate_copy_quota_waited_seconds_total": ("Seconds that copies waited for copy.quota.", ()),

@@ -33,6 +33,7 @@ KINDS: dict[str, type[Any]] = {
         termless_facts.IntegrityHold,
         termless_facts.LineageSettled,
         termless_facts.ContradictionSettled,
+        termless_facts.GapAccepted,
         termless_facts.PartitionMissing,
         said.PartitionDeleted,
     )

@@ -16,6 +16,7 @@ from .offsets import Offset, Position, TimestampMs
 from .segment import CopyAttempt, RemoteSegment, Term
 from .termless_facts import (
     ContradictionSettled,
+    GapAccepted,
     IntegrityHold,
     LineageSettled,
     OperatorOrder,
@@ -147,6 +148,7 @@ Fact = (
     | IntegrityHold
     | LineageSettled
     | ContradictionSettled
+    | GapAccepted
     | PartitionMissing
     | PartitionDeleted
 )

@@ -29,6 +29,7 @@ from .ids import FactId, RemoteSegmentId, TopicId, TopicIdPartition
 from .segment import Term
 from .termless_facts import (
     ContradictionSettled,
+    GapAccepted,
     IntegrityHold,
     LineageSettled,
     OperatorOrder,
@@ -56,6 +57,7 @@ class KeyKind(StrEnum):
     HOLD = "hold"
     LINEAGE = "lineage"
     SETTLED = "settled"
+    GAP = "gap"
     MISSING = "missing"
     DELETED = "deleted"
     LATER = "later"
@@ -65,7 +67,9 @@ class KeyKind(StrEnum):
 _KNOWN_WORDS = {kind.value for kind in KeyKind} | {"segment"}
 _WORD = re.compile("[a-z]+(?:-[a-z]+)*")
 
-SAID_BY_PEOPLE = frozenset({KeyKind.ORDER, KeyKind.HOLD, KeyKind.LINEAGE, KeyKind.SETTLED, KeyKind.MISSING})
+SAID_BY_PEOPLE = frozenset(
+    {KeyKind.ORDER, KeyKind.HOLD, KeyKind.LINEAGE, KeyKind.SETTLED, KeyKind.GAP, KeyKind.MISSING}
+)
 """By no term, and not leases, which readers take by themselves: nothing else in a bucket remembers these."""
 
 
@@ -128,6 +132,8 @@ def key_of(fact: Fact) -> str:
             return f"{partition_prefix(fact.partition)}lineage/{fact.id}"
         case ContradictionSettled():
             return f"{partition_prefix(fact.partition)}settled/{fact.id}"
+        case GapAccepted():
+            return f"{partition_prefix(fact.partition)}gap/{fact.id}"
         case PartitionMissing():
             return f"{partition_prefix(fact.partition)}missing/{fact.id}"
         case PartitionDeleted():
@@ -181,7 +187,7 @@ def parse_key(key: str) -> ParsedKey | None:
             return ParsedKey(partition, KeyKind(kind), RemoteSegmentId(segment_id), _numbers(numbers, key))
         case [("log-start" | "trim") as kind, *numbers] if len(numbers) == 3:
             return ParsedKey(partition, KeyKind(kind), numbers=_numbers(numbers, key))
-        case [("order" | "lease" | "hold" | "lineage" | "settled" | "missing") as kind, fact_id]:
+        case [("order" | "lease" | "hold" | "lineage" | "settled" | "gap" | "missing") as kind, fact_id]:
             return ParsedKey(partition, KeyKind(kind), id=FactId(fact_id))
         case ["deleted", *numbers] if len(numbers) == 2:
             return ParsedKey(partition, KeyKind.DELETED, numbers=_numbers(numbers, key))

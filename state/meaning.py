@@ -20,6 +20,7 @@ from .partition_view import PartitionView
 from .sorting import SortedSegments, sort_out
 from .termless_facts import (
     ContradictionSettled,
+    GapAccepted,
     IntegrityHold,
     LineageSettled,
     OperatorOrder,
@@ -83,6 +84,7 @@ def assemble(
         contradictions=tuple(each for each in segments.contradictions if each not in texts),
         settled=tuple(settled),
         settled_lineages=tuple(_of(others, LineageSettled)),
+        accepted_gaps=tuple(_of(others, GapAccepted)),
         kept=kept_segments(settled),
     )
 

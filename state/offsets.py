@@ -54,6 +54,12 @@ class OffsetRange:
         start, end = max(self.start, other.start), min(self.end, other.end)
         return OffsetRange(start, end) if start <= end else None
 
+    def without(self, other: OffsetRange) -> list[OffsetRange]:
+        """Return what of this range is not in ``other``: none, one or two ranges."""
+        below = (self.start, min(self.end, other.start - 1))
+        above = (max(self.start, other.end + 1), self.end)
+        return [OffsetRange(Offset(start), Offset(end)) for start, end in (below, above) if start <= end]
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class ByteRange:

@@ -9,11 +9,12 @@ from .coverage import Coverage, OwnedRange
 from .epochs import Lineage
 from .facts import LeaderElected, LiveFact, LogStartAdvanced, PartitionDeleted
 from .ids import RemoteSegmentId, TopicIdPartition
-from .lineage import highest_log_start, last_common, settles
+from .lineage import highest_log_start, holds_up_to, last_common, settles
 from .offsets import Offset, OffsetRange, Position
 from .segment import CopyAttempt, RemoteSegment, SegmentState, Term
 from .termless_facts import (
     ContradictionSettled,
+    GapAccepted,
     IntegrityHold,
     LineageSettled,
     OperatorOrder,
@@ -81,6 +82,8 @@ class PartitionView:
     """Those that no person settled."""
     settled: tuple[ContradictionSettled, ...] = ()
     settled_lineages: tuple[LineageSettled, ...] = ()
+    accepted_gaps: tuple[GapAccepted, ...] = ()
+    """What people accepted as gone. It covers nothing*: copying, trimming and sweeping never ask for it."""
     kept: frozenset[RemoteSegmentId] = frozenset()
     """Segments of which a person said that their objects stay, whatever their facts say."""
 
@@ -141,8 +144,40 @@ class PartitionView:
         return sum(segment.object_bytes for segment in self.readable)
 
     def gaps(self, within: OffsetRange) -> list[OffsetRange]:
-        """Offsets of ``within`` that no segment has. None while facts of a later release may be about them*."""
-        return [] if self.later else self.coverage.gaps(within)
+        """`open_gaps`; none while facts of a later release may be about them*."""
+        return [] if self.later else self.open_gaps(within)
+
+    def open_gaps(self, within: OffsetRange) -> list[OffsetRange]:
+        """Offsets of ``within`` that no segment has and no person accepted as gone."""
+        gaps = self.coverage.gaps(within)
+        for _, accepted in self.gaps_in_force:
+            gaps = [rest for gap in gaps for rest in gap.without(accepted)]
+        return gaps
+
+    def skipped(self, within: OffsetRange) -> list[OffsetRange]:
+        """Return what of ``within`` no segment has and a person accepted as gone. Readers skip what is not local."""
+        gaps = self.coverage.gaps(within)
+        for gap in self.open_gaps(within):
+            gaps = [rest for each in gaps for rest in each.without(gap)]
+        return gaps
+
+    @property
+    def gaps_in_force(self) -> list[tuple[GapAccepted, OffsetRange]]:
+        """Each accepted gap, and what of it holds on the lineage in force*.
+
+        Another branch of the log may have records there, which no person accepted as gone.
+        """
+        found = []
+        for fact in self.accepted_gaps:
+            if last_common(fact.lineage, self.lineage) is not None:
+                end = holds_up_to(Offset(fact.offsets.end + 1), fact.lineage, self.lineage) - 1
+                if end >= fact.offsets.start:
+                    found.append((fact, OffsetRange(fact.offsets.start, Offset(end))))
+        return found
+
+    def accepted_to(self, offset: int) -> Offset | None:
+        """The last offset of the accepted gap that has this one; None where none has."""
+        return max((gap.end for _, gap in self.gaps_in_force if gap.start <= offset <= gap.end), default=None)
 
     def in_range(self, offsets: OffsetRange) -> list[OwnedRange]:
         """Who owns these offsets, in order; where nobody does is a gap."""

@@ -2,7 +2,8 @@
 
     offset < log start                    OffsetOutOfRange (valid range)
     local start <= offset < end           local, also when both tiers have it
-    log start <= offset < local start     the owner in the logical lineage → remote; no owner → LogGap
+    log start <= offset < local start     the owner in the logical lineage → remote; no owner → LogGap,
+                                          or what follows behind the gap that a person accepted
     offset == end                         nothing yet: empty, or a long poll
     offset > end                          OffsetOutOfRange
 
@@ -84,6 +85,13 @@ class AtEnd:
 
 
 Route = ReadLocal | ReadRemote | AtEnd
+
+
+def begin_of(where: Route) -> Offset:
+    """The first offset that is read there: above the one asked for where an accepted gap is passed over."""
+    return where.offsets.start if isinstance(where, ReadRemote) else where.offset
+
+
 EVERYTHING = Offset(2**63 - 1)
 """Above every offset."""
 
@@ -173,7 +181,15 @@ def route(
         return ReadRemote(owner.segment, OffsetRange(Offset(offset), last))
     if local and remote_first:
         return ReadLocal(Offset(offset))
-    raise _not_in_the_remote_tier(view, bounds, offset, end, confirmed)
+    error = _not_in_the_remote_tier(view, bounds, offset, end, confirmed)
+    if not isinstance(error, LogGap):
+        raise error
+    accepted = view.accepted_to(offset)
+    if accepted is None or view.later or view.lineage_unknown:
+        raise error
+    # never beyond the gap that is there*: what a tier has is read, whatever a person accepted
+    behind = min(accepted, error.end) + 1
+    return route(view, bounds, behind, isolation=isolation, tier=tier, confirmed=confirmed)
 
 
 def _not_in_the_remote_tier(

@@ -93,6 +93,23 @@ class ContradictionSettled:
 
 
 @dataclass(frozen=True, slots=True)
+class GapAccepted:
+    """A person accepted that neither tier has ``offsets``: readers go on behind them.
+
+    ``lineage``: of the log up to their end when it was accepted, as in `LogStartAdvanced`. The fact holds as far as the
+    log in force is that log, and only where no tier has the offset. ``reason``: why the records are gone, as typed.
+    """
+
+    partition: TopicIdPartition
+    id: FactId
+    offsets: OffsetRange
+    lineage: Lineage
+    reason: str
+    accepted_by: str
+    at: TimestampMs
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionMissing:
     """The custodian found no topic with this id."""
 

@@ -20,7 +20,7 @@ LAST, IGNORED, BINDING = 60, "a later fact to ignore", "a later fact that binds"
 
 
 class LaterRelease:
-    """In a fifth of the histories."""
+    """A fact is left in a fifth of the histories."""
 
     def __init__(self, world: World) -> None:
         self._world, rnd = world, Random(f"later release of {world.seed}")

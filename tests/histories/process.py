@@ -104,7 +104,9 @@ class Process:
             self.next_step = next(self._act)
         except StopIteration:
             self._act, self.next_step = None, ""
-            if self._looks_in is not None and self._looks_in == self._leads_in() and not self.worker.setbacks:
+            # an agent that a fact of a later release stops begins no term, so it cannot tell what it saw
+            done = not self.worker.setbacks and not self.stopped_by
+            if done and self._looks_in is not None and self._looks_in == self._leads_in():
                 self.world.cluster.looked = self._looks_in[0]
         except (Unavailable, TierStateLost):  # a custodian that can ask nobody says so
             self._act, self.next_step = None, ""

@@ -11,6 +11,7 @@ settled      a contradiction that a person settled makes no hold, and what is to
 aborted      read_committed of a readable segment shows no record of an aborted transaction, and hides no other
 readers      at any time and by any view, are given the leader's own record, or an error that has a name (`readers.py`)
 log start    never above such a record
+gaps         readers pass over records that no tier has, and whose loss a person accepted, and over no other
 own objects  what forged facts name of another partition is never deleted, and in no view readable
 groups       no trim takes what a consumer group that counts has not read: not by a listing of before it moved
 later facts  a fact of a later release is never erased; agents that saw one they may not ignore write and delete nothing

@@ -13,10 +13,10 @@ from tests.histories.cluster import NAME, Cluster, HistoryControl
 from tests.histories.epoch_cache import said_of_epoch
 from tests.histories.replica import Written
 from tierstate.state.errors import LineageUnconfirmed, LogGap, OffsetOutOfRange
-from tierstate.state.lineage import confirmed_end
-from tierstate.state.offsets import Offset
+from tierstate.state.lineage import confirmed_end, readable_ranges
+from tierstate.state.offsets import Offset, OffsetRange
 from tierstate.state.partition_view import PartitionView
-from tierstate.state.routing import LocalBounds, ReadRemote, Tier, in_force, log_start, route
+from tierstate.state.routing import LocalBounds, ReadRemote, Tier, begin_of, in_force, log_start, route
 from tierstate.state.segment import RemoteSegment
 
 if TYPE_CHECKING:
@@ -40,13 +40,13 @@ class Readers:
         bounds = HistoryControl(self._world.cluster).bounds(NAME, 0)
         truth = {batch.base: batch for batch in self._world.cluster.truth}
         for seen in (view, *self._old):
-            self._read_all(seen, bounds, truth)
+            self._read_all(seen, bounds, truth, fresh=seen is view)
         self._asked += 1
         if self._asked % EVERY == 0:
             self._old.append(view)
 
-    def _read_all(self, view: PartitionView, bounds: LocalBounds, truth: dict[int, Written]) -> None:
-        """From the log start to where the broker begins, as a scan does."""
+    def _read_all(self, view: PartitionView, bounds: LocalBounds, truth: dict[int, Written], *, fresh: bool) -> None:
+        """From the log start to where the broker begins, as a scan does. Only by a fresh view gaps are passed over."""
         confirmed, ours = confirmed_by(self._world.cluster, view), in_force(view, bounds)
         position = log_start(view, bounds)
         while position < bounds.local_start:
@@ -58,11 +58,30 @@ class Readers:
             except (LineageUnconfirmed, OffsetOutOfRange) as error:
                 self._world.seen[type(error).__name__] += 1
                 return
+            if (begin := begin_of(where)) > position:
+                if fresh:
+                    self._is_lost(view, OffsetRange(position, Offset(begin - 1)), truth)
+                position = begin
+                continue
             assert isinstance(where, ReadRemote), f"{where} at {position}"
             last = min(where.offsets.end, bounds.local_start - 1)
             self._compare(where, last, truth)
             self._world.seen["remote read" if ours else "remote read that the broker confirmed"] += 1
             position = Offset(last + 1)
+
+    def _is_lost(self, view: PartitionView, skipped: OffsetRange, truth: dict[int, Written]) -> None:
+        """Records that are passed over are in no tier, and a person accepted the loss of these very records."""
+        self._world.seen["gap passed over"] += 1
+        assert skipped.end < self._world.cluster.leader.start, f"SKIPPED {skipped}, which the broker has"
+        for batch in truth.values():
+            if batch.end <= skipped.start or batch.base > skipped.end:
+                continue
+            held = (s for s in view.readable if (self._stored(s) or {}).get(batch.base) == batch.data)
+            claimed = (part for s in held for part in readable_ranges(s, s.leader_epochs))
+            lost = OffsetRange(Offset(max(batch.base, skipped.start)), Offset(min(batch.end - 1, skipped.end)))
+            holding = [part for part in claimed if part.overlap(lost)]
+            assert not holding, f"SKIPPED {batch}, which is in {holding}"
+            assert batch.number in self._world.gaps.lost, f"SKIPPED {batch}, whose loss nobody accepted"
 
     def _compare(self, read: ReadRemote, last: int, truth: dict[int, Written]) -> None:
         stored = self._stored(read.segment)

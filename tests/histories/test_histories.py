@@ -45,6 +45,8 @@ RARE = (
     IGNORED,
     BINDING,
     "tail cut",
+    "GapAccepted",
+    "gap passed over",
 )
 LATE = ("late large put", "late large put after a deletion", "late large put over itself", "late small put")
 READS = ("remote read", "remote read that the broker confirmed", "LineageUnconfirmed")

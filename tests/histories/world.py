@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from random import Random
 
+from tests.histories.accepted_gaps import GapAcceptor
 from tests.histories.clocks import Clocks
 from tests.histories.cluster import NAME, Cluster, HistoryControl
 from tests.histories.cut_tail import CutTail
@@ -112,6 +113,7 @@ class World:
         """``keeper``: the broker that leads the tier-state partition."""
         self.forger = Forger(self)
         self.later_release = LaterRelease(self)
+        self.gaps = GapAcceptor(self)
         self.interruptions = Interruptions(self)
         self.acting = 0
         """The broker whose agent takes a step."""
@@ -151,6 +153,7 @@ class World:
             self.clocks.step(step)
             self.interruptions.step()
             self.later_release.step()
+            self.gaps.step()
             self.store.step(step)
             if self.archived is not None and self._archiving.random() < 0.01:
                 self.archived = len(self.topic.log)

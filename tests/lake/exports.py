@@ -113,7 +113,7 @@ class World:
         batches = self.batches(job)
         if job.done is not None:
             return check_task(job.plan, job.task, job.done, batches, self.place, self.registry)
-        done: TaskDone = self._alive(export_task(job.plan, job.task, batches, self.ledger, self.registry))
+        done: TaskDone = self._alive(export_task(job.plan, job.task, batches, self.ledger, self.registry, job.skipped))
         return done
 
     def batches(self, job: Job) -> Iterator[pa.RecordBatch]:

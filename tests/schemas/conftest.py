@@ -147,6 +147,9 @@ def samples() -> dict[str, Fact]:
         "ContradictionSettled": termless_facts.ContradictionSettled(
             partition, number, "a at 7 is not what b at 6 began", True, "ops@example", at
         ),
+        "GapAccepted": termless_facts.GapAccepted(
+            partition, number, offsets, lineage, "retention came first", "ops@example", at
+        ),
         "PartitionMissing": termless_facts.PartitionMissing(partition, number, "cluster-1", broker, at),
         "PartitionDeleted": said.PartitionDeleted(partition, term, at),
     }

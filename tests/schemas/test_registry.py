@@ -35,6 +35,7 @@ FINGERPRINTS = {
     "tierstate.v1.ContradictionSettled": "e7f9072ffa23c864",
     "tierstate.v1.CopyAttempt": "91c47d532bec6ea6",
     "tierstate.v1.EpochEntry": "7f43eb621b01c2f7",
+    "tierstate.v1.GapAccepted": "82bf87757e907f5c",
     "tierstate.v1.IntegrityHold": "4f05b3f3f0c6cc22",
     "tierstate.v1.LaterFact": "37586f6d20d6a543",
     "tierstate.v1.LeaderElected": "7b1c4d9a48e7187f",

@@ -40,6 +40,7 @@ from tierstate.state.offsets import Offset, OffsetRange, Position, TimestampMs
 from tierstate.state.segment import Term
 from tierstate.state.termless_facts import (
     ContradictionSettled,
+    GapAccepted,
     IntegrityHold,
     LineageSettled,
     OperatorOrder,
@@ -92,6 +93,7 @@ def cases(draw: st.DrawFn, build: Build) -> tuple[Fact, ParsedKey]:
         (IntegrityHold(tip, number, broker, "r", "1", "2", AT), ParsedKey(tip, KeyKind.HOLD, id=number)),
         (LineageSettled(tip, number, Lineage(), "me", AT), ParsedKey(tip, KeyKind.LINEAGE, id=number)),
         (ContradictionSettled(tip, number, "r", False, "me", AT), ParsedKey(tip, KeyKind.SETTLED, id=number)),
+        (GapAccepted(tip, number, where, Lineage(), "r", "me", AT), ParsedKey(tip, KeyKind.GAP, id=number)),
         (PartitionMissing(tip, number, "c", broker, AT), ParsedKey(tip, KeyKind.MISSING, id=number)),
         (PartitionDeleted(tip, term, AT), ParsedKey(tip, KeyKind.DELETED, None, (epoch, position))),
     ]

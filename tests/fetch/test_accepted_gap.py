@@ -1,0 +1,96 @@
+"""Readers at an accepted gap: they go on behind it, by a fresh view only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.fetch.two_tiers import NOW, Golden, golden_rows, rows_of
+from tierstate.fetch.plan import Groups, plan, planned
+from tierstate.fetch.plan_lines import PlanHead, plan_from, plan_lines
+from tierstate.fetch.planned_split import Skipped
+from tierstate.fetch.reader import LogReader
+from tierstate.state.errors import LogGap
+from tierstate.state.ids import FactId
+from tierstate.state.offsets import Offset, OffsetRange, TimestampMs
+from tierstate.state.routing import Isolation
+from tierstate.state.termless_facts import GapAccepted
+
+Make = Callable[..., Golden]
+PLAIN = Isolation.READ_UNCOMMITTED
+
+
+def accept(golden: Golden) -> tuple[int, int]:
+    """The second segment was never copied, the broker begins behind it. Returns its start and its end, exclusive."""
+    _, start, end, *_ = golden.folder.bases
+    golden.local.local_start = end
+    offsets = OffsetRange(Offset(start), Offset(end - 1))
+    lineage = golden.folder.lineage().up_to(offsets.end)
+    golden.tiers.say(GapAccepted(golden.tiers.partition, FactId.of(bytes(16)), offsets, lineage, "lost", "ops", NOW))
+    golden.tiers.view.require_fresh(0, 0)
+    return start, end
+
+
+def read(reader: LogReader, start: int, end: int) -> list[int]:
+    return [row[0] for row in rows_of(reader.scan("t", 0, Offset(start), Offset(end), isolation=PLAIN))]
+
+
+def test_a_scan_goes_on_behind_an_accepted_gap_and_ends_where_it_should(golden_log: Make) -> None:
+    golden = golden_log(copies=1)
+    start, end = accept(golden)
+    offsets = [row[0] for row in golden_rows("transactions", PLAIN)]
+    assert read(golden.reader, 0, golden.folder.end()) == [each for each in offsets if not start <= each < end]
+    assert read(golden.reader, start, end - 1) == []
+    assert read(golden.reader, 0, start + 1) == [each for each in offsets if each < start]
+    assert golden.reader.offset_for_time("t", 0, TimestampMs(2**60)) is None
+
+
+def test_a_plan_leaves_an_accepted_gap_out(golden_log: Make) -> None:
+    golden = golden_log(copies=1)
+    start, end = accept(golden)
+    splits = plan(golden.reader, {("t", 0): (Offset(0), Offset(golden.folder.end()))})
+    planned = [part.offsets for split in splits for part in split.parts]
+    assert (planned[0].start, planned[-1].end) == (0, golden.folder.end() - 1)
+    assert not any(part.overlap(OffsetRange(Offset(start), Offset(end - 1))) for part in planned)
+    assert plan(golden.reader, {("t", 0): (Offset(start), Offset(end))}) == []
+
+
+@pytest.mark.parametrize("where", ["around", "within"])
+def test_a_gateway_s_plan_says_the_same_of_an_accepted_gap(golden_log: Make, where: str) -> None:
+    golden = golden_log(copies=1)
+    start, end = accept(golden)
+    asked = (Offset(0), Offset(golden.folder.end())) if where == "around" else (Offset(start), Offset(end))
+    own = planned(golden.reader, {("t", 0): asked})
+    assert own[0].whole.skipped == (Skipped(0, Offset(start), Offset(end)),)
+    _, found = plan_from(b"".join(plan_lines(PlanHead("", 0.0), own, None)), "gateway")
+    assert found == own
+    pieces = [split for split, _ in own[0].cut(Groups(1_000, 1_000))]
+    assert [split for split in pieces if split.skipped] == []
+
+
+def test_what_came_back_is_read_though_the_view_does_not_know_it_yet(
+    golden_log: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    golden = golden_log(copies=1)
+    start, end = accept(golden)
+    old, view = golden.tiers.view.partition(golden.tiers.partition), golden.tiers.view
+    golden.tiers.copy(golden.folder, start, end)
+    known, asked, fresh = view.partition, [], view.require_fresh
+
+    def freshened(tier_partition: int, max_age: float) -> None:
+        if max_age == 0:
+            asked.append(tier_partition)
+        fresh(tier_partition, max_age)
+
+    monkeypatch.setattr(view, "require_fresh", freshened)
+    monkeypatch.setattr(view, "partition", lambda place: known(place) if asked else old)
+    assert golden.reader.fetch("t", 0, start).offset == start
+    assert asked
+
+
+def test_the_same_gap_that_nobody_accepted_is_an_error(golden_log: Make) -> None:
+    golden = golden_log(copies=1)
+    golden.local.local_start = golden.folder.bases[2]
+    with pytest.raises(LogGap):
+        golden.reader.fetch("t", 0, golden.folder.bases[1])

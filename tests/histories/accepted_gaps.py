@@ -1,0 +1,65 @@
+"""A person who finds a gap accepts it, with what the command refuses; who is slow says it after the next election.
+
+The seed and the step alone decide it: without it a history stays what it is.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+from tests.histories.cluster import NAME, HistoryControl
+from tierstate.app.gap_acceptance import Gaps, acceptance, require_gone
+from tierstate.runtime.id_source import CountingIds
+from tierstate.state.errors import TierstateError
+from tierstate.state.object_keys import ObjectKeys
+from tierstate.state.offsets import Offset, OffsetRange
+from tierstate.state.termless_facts import GapAccepted
+
+if TYPE_CHECKING:
+    from tests.histories.world import World
+
+CHANCE, ACCEPTS = 0.5, 0.05
+FIRST_ID = 1_000_000
+
+
+class GapAcceptor:
+    """Accepts gaps in half of the histories. ``lost``: numbers of the batches that a person accepted as lost."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._active = Random(f"gaps of {world.seed}").random() < CHANCE
+        self._ids = CountingIds(FIRST_ID)
+        self._slow: list[GapAccepted] = []
+        self.lost: set[int] = set()
+
+    def step(self) -> None:
+        """Accept one gap now and then, or say what was decided before."""
+        rnd = Random(f"gaps of {self._world.seed} at {self._world.now}")
+        if not self._active or not self._world.cluster.exists or rnd.random() >= ACCEPTS:
+            return
+        if self._slow:
+            self._world.say(self._slow.pop())
+            return
+        world = self._world
+        view, bounds = world.promises.live.view(), HistoryControl(world.cluster).bounds(NAME, 0)
+        start = view.log_start
+        if start is None or start >= bounds.local_start:
+            return
+        missing = view.open_gaps(OffsetRange(start, Offset(bounds.local_start - 1)))
+        if not missing:
+            return
+        offsets = rnd.choice(missing)
+        try:
+            require_gone(Gaps(view, bounds, tuple(missing)), offsets, world.store, ObjectKeys())
+        except TierstateError:
+            world.seen["gap refused"] += 1
+            return
+        fact = acceptance(view, offsets, "lost", world.clock, self._ids)
+        self.lost |= {
+            each.number for each in world.cluster.truth if each.base <= offsets.end and each.end > offsets.start
+        }
+        if rnd.random() < 0.3:
+            self._slow.append(fact)
+        else:
+            world.say(fact)
