@@ -9,7 +9,7 @@ from kafka.protocol.api_message import ApiMessage
 
 
 def _message(name: str) -> Any:
-    return type(ApiMessage)(name, (ApiMessage,), {}, load_json=__name__)
+    return type(ApiMessage)(name, (ApiMessage,), {"__module__": __name__}, load_json=__name__)
 
 
 ConsumerGroupDescribeRequest = _message("ConsumerGroupDescribeRequest")

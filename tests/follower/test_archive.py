@@ -401,7 +401,7 @@ def test_what_people_say_is_archived_at_once_and_nothing_else_is() -> None:
 
 @pytest.mark.parametrize("kind", list(KeyKind))
 def test_what_no_manifest_and_no_agent_knows_is_what_people_say(kind: KeyKind) -> None:
-    said = {KeyKind.ORDER, KeyKind.HOLD, KeyKind.LINEAGE, KeyKind.SETTLED, KeyKind.MISSING}
+    said = {KeyKind.ORDER, KeyKind.HOLD, KeyKind.LINEAGE, KeyKind.SETTLED, KeyKind.GAP, KeyKind.MISSING}
     assert said_by_people(f"{OWNER}/0/{kind}/{FactId.of(bytes(16))}") is (kind in said)
 
 
