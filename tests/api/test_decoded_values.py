@@ -29,7 +29,9 @@ LONG: Any = {"type": "record", "name": "R", "fields": [{"name": "n", "type": "lo
 
 
 @contextmanager
-def gateway(reader: MemoryReader, timeout: float = 60, **settings: Any) -> Iterator[tuple[Call, Registry, FetchService]]:
+def gateway(
+    reader: MemoryReader, timeout: float = 60, **settings: Any
+) -> Iterator[tuple[Call, Registry, FetchService]]:
     with registry({7: of_avro(LONG), 8: of_avro("string")}) as server:
         values = open_registered_values(Settings(url=server.url, timeout=timeout), SystemClock())
         service = FetchService(reader, Gateway(**settings), SystemClock(), values=values)
