@@ -144,15 +144,16 @@ def make_environment(folder: Path, wheel: Path, extras: Sequence[str] = ("spark"
 
 def needed(name: str, extras: Sequence[str] = ()) -> set[str]:
     """The distributions that pip would bring, by name."""
-    found: set[str] = set()
+    found: dict[str, set[str]] = {}
     waiting = [(name, tuple(extras))]
     while waiting:
         each, wanted = waiting.pop()
-        if each in found or each in WITHOUT:
+        new = {"", *wanted} - found.get(each, set())  # an extra may name another extra of its own distribution
+        if each in WITHOUT or not new:
             continue
-        found.add(each)
+        found.setdefault(each, set()).update(new)
         for text in importlib.metadata.requires(each) or ():
             required = Requirement(text)
-            if required.marker is None or any(required.marker.evaluate({"extra": extra}) for extra in ("", *wanted)):
+            if required.marker is None or any(required.marker.evaluate({"extra": extra}) for extra in new):
                 waiting.append((required.name, tuple(required.extras)))
-    return found
+    return set(found)
