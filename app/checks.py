@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 
@@ -14,6 +15,7 @@ from ..leader.brokers_time import BrokersTime
 from ..leader.discovery import led_unseen
 from ..log.local_log import LogDirs
 from ..log.partition import folder_name
+from ..rules.decide import refusal
 from ..runtime.id_source import RandomIds
 from ..runtime.settings import HIGHEST_PORT
 from ..state.errors import AccessDenied, InvalidRequest, InvalidSettings, TierstateError, TierStateLost, UpgradeNeeded
@@ -30,6 +32,14 @@ from .watching import UNSEEN_NAMED
 LONGEST_FILE_NAME = 255
 """Bytes, of every usual file system."""
 Check = tuple[str, Callable[[], str]]
+
+
+class Warned(str):
+    """What a check found that a person should look at. It keeps no agent from starting."""
+
+    __slots__ = ()
+
+
 """A name, and what tells how well it is; it raises a typed error when it is not."""
 
 
@@ -91,6 +101,24 @@ def checks(connection: Connection) -> Iterator[Check]:
         except TierstateError:
             return "not asked: the broker is not fit"
         return require_short(names)
+
+    def topics_can_be_tiered() -> str:
+        try:
+            names = {each.name for each in broker.topics() if not each.internal} - {settings.tier_state.topic}
+            covered = sorted(filter(settings.tiering.covers, names))
+            configs = broker.configs(covered, broker=min(broker.cluster().brokers))
+        except TierstateError:
+            return "not asked: the broker is not fit"
+        warnings = [
+            f"tiering.include {pattern!r} matches no topic"
+            for pattern in settings.tiering.include
+            if not any(re.fullmatch(pattern, name) for name in names)
+        ]
+        whys = {name: refusal(each) for name, each in configs.items() if not isinstance(each, TierstateError)}
+        refused = [f"{name} is not tiered: {why.said}" for name, why in whys.items() if why is not None]
+        warnings += refused[:UNSEEN_NAMED] + [f"and {len(refused) - UNSEEN_NAMED} more"] * (len(refused) > UNSEEN_NAMED)
+        tiered = f"{len(covered) - len(refused)} topics are tiered"
+        return Warned(f"{tiered}; {'; '.join(warnings)}") if warnings else tiered
 
     def key_ring_opens() -> str:
         if settings.encryption.keyring is None:
@@ -208,6 +236,7 @@ def checks(connection: Connection) -> Iterator[Check]:
     yield "object store", store_takes_and_gives
     yield "conditional put", condition_is_honoured
     yield "topic names", names_fit_the_store
+    yield "topics", topics_can_be_tiered
     yield "key ring", key_ring_opens
     yield "rights", rights_are_enough
     yield "tier-state topic", topic_is_safe

@@ -13,9 +13,10 @@ from .flags import pass_context
 def command(context: Context) -> None:
     """Check settings, broker, log folders, store and topic before anything starts (for ExecStartPre).
 
-    Exit code 1 when one of them is not fit for an agent, 4 when facts of the tier-state topic are lost.
+    Exit code 1 when one of them is not fit for an agent, 4 when facts of the tier-state topic are lost. A warning, as
+    of a pattern that matches no topic, changes no exit code.
     """
-    from ..app.checks import checks
+    from ..app.checks import Warned, checks
     from ..state.errors import Difference, TierstateError, TierStateLost
 
     with context.connected("kafka.bootstrap.servers", "store.url", "agent.log_dirs") as connection:
@@ -23,13 +24,16 @@ def command(context: Context) -> None:
         lost = False
         for name, look in checks(connection):
             try:
-                rows.append((name, "ok", look()))
+                detail = look()
+                rows.append((name, "warning" if isinstance(detail, Warned) else "ok", detail))
             except TierstateError as error:
                 rows.append((name, "wrong", str(error)))
                 lost = lost or isinstance(error, TierStateLost)
-    document = [{"check": name, "ok": state == "ok", "detail": detail} for name, state, detail in rows]
+    document = [
+        {"check": name, "ok": state != "wrong", "state": state, "detail": detail} for name, state, detail in rows
+    ]
     context.output.table(("check", "state", "detail"), rows, document)
-    wrong = [name for name, state, _ in rows if state != "ok"]
+    wrong = [name for name, state, _ in rows if state == "wrong"]
     if lost:
         raise TierStateLost("facts are lost", wrong=",".join(wrong))
     if wrong:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.scenarios.house import TIERSTATE, House, Running, eventually, get, run, side_by_side
+from tests.scenarios.house import TIERSTATE, House, Running, eventually, get, opened_house, run, side_by_side
 from tierstate.sandbox.kafka import KafkaSandbox
 
 pytestmark = pytest.mark.kafka
@@ -206,3 +206,16 @@ def test_a_sandbox_comes_up_answers_and_goes(tmp_path: Path) -> None:
     assert json.loads(down.stdout)["stopped"] is True
     assert run("sandbox", "status", *where).returncode == 3
     assert not (tmp_path / "sandbox").exists() or not list((tmp_path / "sandbox").iterdir())
+
+
+def test_check_warns_of_patterns_without_topics_and_of_topics_that_are_never_tiered(
+    kafka: KafkaSandbox, tmp_path: Path
+) -> None:
+    with opened_house(kafka, tmp_path / "house", "commands-topics") as house:
+        topics = ("--set", f'tiering.include=["{house.name}-.*", "no-such-topic"]')
+        compacted = house.create("compacted", cleanup_policy="compact")
+        house.create("orders")
+        (row,) = [each for each in house.json("check", *topics) if each["check"] == "topics"]
+        assert (row["ok"], row["state"]) == (True, "warning")
+        assert row["detail"].startswith("1 topics are tiered; tiering.include 'no-such-topic' matches no topic; ")
+        assert f"{compacted} is not tiered: compacted topic" in row["detail"]
