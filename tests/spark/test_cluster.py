@@ -58,9 +58,9 @@ class Job:
         self.process.wait(PATIENCE_S)
         said = self.output.read_text()
         assert self.process.returncode == 0, said
-        answer: list[list[int]] = json.loads(next(line for line in said.splitlines() if line.startswith('{"found"')))[
-            "found"
-        ]
+        line = next(line for line in said.splitlines() if line.startswith('{"found"'))
+        # a process that is killed may have written the rest of the line
+        answer: list[list[int]] = json.JSONDecoder().raw_decode(line)[0]["found"]
         return answer
 
 
