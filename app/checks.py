@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
@@ -32,6 +33,12 @@ from .watching import UNSEEN_NAMED
 LONGEST_FILE_NAME = 255
 """Bytes, of every usual file system."""
 Check = tuple[str, Callable[[], str]]
+
+
+class NotAsked(str):
+    """Why a check was not made: an earlier one failed."""
+
+    __slots__ = ()
 
 
 class Warned(str):
@@ -74,6 +81,13 @@ def checks(connection: Connection) -> Iterator[Check]:
             lost = "".join(f"; goes on without {folder}: {why}" for folder, why in log.broker_folders.lost.items())
             return f"node {log.node_id}, {len(log.broker_folders.live)} folder(s){lost}"
 
+    def state_can_be_kept() -> str:
+        folder = settings.state_dir
+        there = next(each for each in (folder, *folder.absolute().parents) if each.exists())
+        if not os.access(there, os.R_OK | os.W_OK | os.X_OK):
+            raise InvalidRequest("this user may not write to the state folder: set state_dir", state_dir=folder)
+        return str(folder)
+
     def store_takes_and_gives() -> str:
         store = connection.store
         key = f"_tierstate/check/{FactId.of(RandomIds().uuid())}"
@@ -90,7 +104,7 @@ def checks(connection: Connection) -> Iterator[Check]:
             if probe_conditional_put(connection.store):
                 return "honoured"
         except TierstateError:
-            return "not asked: the object store is not fit"
+            return NotAsked("not asked: the object store is not fit")
         return "ignored: writers are kept apart by their keys alone, which are never reused; see tierstate certify"
 
     def names_fit_the_store() -> str:
@@ -99,7 +113,7 @@ def checks(connection: Connection) -> Iterator[Check]:
         try:
             names = [each.name for each in broker.topics() if settings.tiering.covers(each.name) and not each.internal]
         except TierstateError:
-            return "not asked: the broker is not fit"
+            return NotAsked("not asked: the broker is not fit")
         return require_short(names)
 
     def topics_can_be_tiered() -> str:
@@ -108,7 +122,7 @@ def checks(connection: Connection) -> Iterator[Check]:
             covered = sorted(filter(settings.tiering.covers, names))
             configs = broker.configs(covered, broker=min(broker.cluster().brokers))
         except TierstateError:
-            return "not asked: the broker is not fit"
+            return NotAsked("not asked: the broker is not fit")
         warnings = [
             f"tiering.include {pattern!r} matches no topic"
             for pattern in settings.tiering.include
@@ -140,7 +154,7 @@ def checks(connection: Connection) -> Iterator[Check]:
         try:
             store, topic = connection.store, connection.topic
         except TierstateError:
-            return "not asked: broker, object store or topic is not fit"
+            return NotAsked("not asked: broker, object store or topic is not fit")
         identity = connection.identity
         archives = Archives(topic, store, identity, connection.clock)
         for number in range(topic.mapped_partitions):
@@ -154,7 +168,7 @@ def checks(connection: Connection) -> Iterator[Check]:
             time = BrokersTime(connection.clock, topic, store)
             time.ask(partition, FactId.of(RandomIds().uuid()))
         except TierstateError:
-            return "not asked: broker, object store or topic is not fit"
+            return NotAsked("not asked: broker, object store or topic is not fit")
         clocks = time.clocks()
         if clocks.apart is not None:
             raise InvalidRequest(f"{clocks.apart}; docs/on-fire.md, The clock is wrong")
@@ -165,7 +179,7 @@ def checks(connection: Connection) -> Iterator[Check]:
         try:
             topic = connection.topic
         except TierstateError:
-            return "not asked: the topic is not fit"
+            return NotAsked("not asked: the topic is not fit")
         found = later_facts(topic, connection.clock)
         if found:
             more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
@@ -176,7 +190,7 @@ def checks(connection: Connection) -> Iterator[Check]:
         try:
             _ = connection.store, connection.topic, broker.cluster()
         except TierstateError:
-            return "not asked: broker, object store or topic is not fit"
+            return NotAsked("not asked: broker, object store or topic is not fit")
         with LogDirs(settings.agent.log_dirs, alone=False) as log:
             here = log.partitions()
             tiered = [each for each in broker.topics() if settings.tiering.covers(each.name) and not each.internal]
@@ -192,7 +206,7 @@ def checks(connection: Connection) -> Iterator[Check]:
         try:
             _ = connection.store, connection.topic
         except TierstateError:
-            return "not asked: broker, object store or topic is not fit"
+            return NotAsked("not asked: broker, object store or topic is not fit")
         return check_prefix(connection)
 
     def rights_are_enough() -> str:
@@ -200,7 +214,7 @@ def checks(connection: Connection) -> Iterator[Check]:
             never = {settings.tier_state.topic: True, "__cluster_metadata": True}  # KRaft's own log has a folder too
             internal = {each.name: each.internal for each in broker.topics()} | never
         except TierstateError:
-            return "not asked: the broker is not fit"
+            return NotAsked("not asked: the broker is not fit")
         folders = [each for folder in settings.agent.log_dirs if folder.is_dir() for each in folder.iterdir()]
         here = {named[0] for each in folders if (named := folder_name(each)) is not None}  # also of what is hidden
         tiered = (name for name in here | internal.keys() if not internal.get(name, False))
@@ -219,7 +233,7 @@ def checks(connection: Connection) -> Iterator[Check]:
         except InvalidSettings as error:
             return f"cannot be run: {'; '.join(error.problems)}"
         except TierstateError:
-            return "not asked: the broker is not fit"
+            return NotAsked("not asked: the broker is not fit")
         if _by_certificate_alone(connection):
             return "cannot be run: the brokers want a certificate of every client, and TLS of clients ends at a proxy"
         if settings.proxy.sni is not None:
@@ -233,6 +247,7 @@ def checks(connection: Connection) -> Iterator[Check]:
     yield "settings", settings_are_right
     yield "broker", broker_answers
     yield "log folders", folders_are_this_brokers
+    yield "state folder", state_can_be_kept
     yield "object store", store_takes_and_gives
     yield "conditional put", condition_is_honoured
     yield "topic names", names_fit_the_store

@@ -102,7 +102,9 @@ AGENT_MAY = _rights(Resource.TOPICS, read="an open transaction is named")
 ROLES = {
     "agent": AGENT,
     "gateway, commands that look, `read_records`, Spark": READER,
-    "commands that give [orders](#orders), `settle`, `accept-gap`, `release`, `undelete`, `leases --end`, `recover`": OPERATOR,
+    (
+        "commands that give [orders](#orders), `settle`, `accept-gap`, `release`, `undelete`, `leases --end`, `recover`"
+    ): OPERATOR,
     "`tierstate init`": INIT,
 }
 

@@ -14,9 +14,9 @@ def command(context: Context) -> None:
     """Check settings, broker, log folders, store and topic before anything starts (for ExecStartPre).
 
     Exit code 1 when one of them is not fit for an agent, 4 when facts of the tier-state topic are lost. A warning, as
-    of a pattern that matches no topic, changes no exit code.
+    of a pattern that matches no topic, changes no exit code. What could not be asked has the state -.
     """
-    from ..app.checks import Warned, checks
+    from ..app.checks import NotAsked, Warned, checks
     from ..state.errors import Difference, TierstateError, TierStateLost
 
     with context.connected("kafka.bootstrap.servers", "store.url", "agent.log_dirs") as connection:
@@ -25,7 +25,8 @@ def command(context: Context) -> None:
         for name, look in checks(connection):
             try:
                 detail = look()
-                rows.append((name, "warning" if isinstance(detail, Warned) else "ok", detail))
+                state = "warning" if isinstance(detail, Warned) else "-" if isinstance(detail, NotAsked) else "ok"
+                rows.append((name, state, detail))
             except TierstateError as error:
                 rows.append((name, "wrong", str(error)))
                 lost = lost or isinstance(error, TierStateLost)

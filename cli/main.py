@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import json
 import os
@@ -15,7 +16,7 @@ import click
 
 from ..state.errors import TierstateError, Unavailable, apart
 from .context import Context
-from .exit_codes import BUG, DONE, INTERRUPTED, UNAVAILABLE, exit_code
+from .exit_codes import BUG, DONE, INTERRUPTED, UNAVAILABLE, USAGE, exit_code
 from .flags import add_global_options, global_options
 from .output import checked_stdout
 from .serving import leave
@@ -24,6 +25,9 @@ from .table import BY_NAME, ENTRIES, SECTIONS
 DEBUG_VARIABLE = "TIERSTATE_DEBUG"
 COMPLETE_VARIABLE = "_TIERSTATE_COMPLETE"
 AGAIN_S = 0.05
+
+
+NO_ACCESS = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 class Commands(click.Group):
@@ -116,11 +120,22 @@ def _run(args: Sequence[str], context: Context) -> int:
         _tell(context, error, str(error), exit_code(error))
         _trace(error)
         return exit_code(error)
+    except OSError as error:
+        if error.errno not in NO_ACCESS or error.filename is None:
+            return _bug(context, error)
+        way_out = "give this user access, or name another place"
+        _tell(context, error, f"{error.filename}: {error.strerror}: {way_out}", USAGE)
+        _trace(error)
+        return USAGE
     except Exception as error:
-        _tell(context, error, f"this is a bug in tierstate: {type(error).__name__}: {error}", BUG)
-        if not _trace(error) and not context.as_json:
-            sys.stderr.write(f"tierstate: run it again with {DEBUG_VARIABLE}=1 and report what it prints\n")
-        return BUG
+        return _bug(context, error)
+
+
+def _bug(context: Context, error: Exception) -> int:
+    _tell(context, error, f"this is a bug in tierstate: {type(error).__name__}: {error}", BUG)
+    if not _trace(error) and not context.as_json:
+        sys.stderr.write(f"tierstate: run it again with {DEBUG_VARIABLE}=1 and report what it prints\n")
+    return BUG
 
 
 def _invoke(ctx: click.Context) -> None:

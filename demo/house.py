@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -43,6 +44,7 @@ class House:
     _detached: Path | None = None
     _management: str | None = None
     _processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    _sessions: set[str] = field(default_factory=set)
 
     @property
     def store(self) -> Path:
@@ -113,15 +115,17 @@ class House:
         return self._popen(name, self.command(*arguments), log, stdout)
 
     def spawn_python(self, name: str, module: str, *arguments: str) -> subprocess.Popen[bytes]:
-        """Start a module of the demo as a process of its own; its stdout is a pipe."""
+        """Start a module of the demo, and what it starts, in a session of its own; its stdout is a pipe."""
         log = (self.folder / f"{name}.log").open("ab")
+        self._sessions.add(name)
         return self._popen(name, [sys.executable, "-m", module, *arguments], log, subprocess.PIPE)
 
     def _popen(self, name: str, command: list[str], log: BinaryIO, stdout: int | None) -> subprocess.Popen[bytes]:
         if not self.keep:
             command = [sys.executable, tether.__file__, str(os.getpid()), *command]
+        apart = self.keep or name in self._sessions
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=stdout or log, stderr=log, start_new_session=self.keep
+            command, stdin=subprocess.DEVNULL, stdout=stdout or log, stderr=log, start_new_session=apart
         )
         self._processes[name] = process
         return process
@@ -148,6 +152,9 @@ class House:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+        if process is not None and name in self._sessions:
+            with suppress(ProcessLookupError):  # a JVM outlives a Python that is interrupted while it waits for it
+                os.killpg(process.pid, signal.SIGKILL)
 
     def close(self) -> None:
         """Stop everything and remove the folder."""

@@ -178,11 +178,18 @@ class PrefixClaim:
         return self._claimant.period_s / (LOOKS if isinstance(self._verdict, NotYet) else 1)
 
     def wait(self, stop: threading.Event) -> None:
-        """Until there is a proof, or ``stop``. Raises PrefixContested."""
+        """Until there is a proof, or ``stop``. Raises PrefixContested.
+
+        Raises Unavailable when the store or the topic has taken no heartbeat for `PROOF_PERIODS`.
+        """
+        latest = self._clock.monotonic() + PROOF_PERIODS * self._claimant.period_s
         while not stop.is_set():
             self.check()
-            if self._unproven() is None:
+            why = self._unproven()
+            if why is None:
                 return
+            if self._trouble and self._clock.monotonic() >= latest:
+                raise Unavailable(f"nothing is changed in the bucket: {why}")
             stop.wait(min(0.05, self._claimant.period_s))
 
     def beat(self) -> None:

@@ -268,6 +268,14 @@ def test_an_unexpected_error_is_called_a_bug_and_traced_only_on_demand() -> None
     assert "Traceback" in debug.stderr
 
 
+@pytest.mark.parametrize(("kind", "code"), [("EACCES", 2), ("EROFS", 2), ("EBADF", 70)])
+def test_a_place_that_the_user_may_not_use_is_a_sentence_and_no_bug(kind: str, code: int) -> None:
+    command = broken(f"import errno; raise OSError(errno.{kind}, 'it is so', '/var/lib/place')")
+    done = subprocess.run(command, env=clean_environment(), capture_output=True, text=True, timeout=60)
+    assert done.returncode == code
+    assert ("/var/lib/place: it is so: give this user access" in done.stderr) is (code == 2)
+
+
 def test_a_command_that_needs_a_setting_says_how_to_give_it(capsys: pytest.CaptureFixture[str]) -> None:
     from tierstate.state.errors import InvalidSettings
 

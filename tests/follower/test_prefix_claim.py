@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -345,6 +346,24 @@ def test_a_proof_is_over_when_the_store_does_not_answer(bucket: Bucket, topic: M
     bucket.clock.advance(1)
     agent.claim.beat()
     assert not agent.has_proof
+
+
+def test_who_waits_for_a_proof_is_told_that_the_store_takes_no_heartbeat(
+    bucket: Bucket, topic: MemoryTierTopic
+) -> None:
+    def away(operation: str, key: str, writes: int) -> None:
+        raise StorageUnavailable("away", key=key)
+
+    class Passing(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            bucket.clock.advance(PERIOD)
+            return False
+
+    agent = bucket.agent(topic)
+    bucket.store._faults = away
+    agent.claim.beat()
+    with pytest.raises(Unavailable, match="nothing is changed in the bucket: away"):
+        agent.claim.wait(Passing())
 
 
 def test_a_copy_of_the_memory_of_a_process_is_found_out_by_its_heartbeat(

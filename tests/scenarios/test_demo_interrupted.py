@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from demo.house import House
+
 ROOT = Path(__file__).resolve().parents[2]
 
 pytestmark = pytest.mark.kafka
@@ -73,3 +75,13 @@ def test_a_demo_that_is_stopped_in_the_middle_leaves_no_process(
     wait_until(lambda: not [pid for pid in processes_naming(str(tmp_path)) if pid != demo.pid], 30)
     if number is not signal.SIGKILL:
         assert not list(tmp_path.glob("tierstate-demo-*")), "its folder is still there"
+
+
+def test_what_the_spark_job_started_ends_with_it(tmp_path: Path) -> None:
+    """A Python that is interrupted while it waits for the JVM that it has just started does not end it."""
+    house = House(tmp_path, keep=False)
+    process = house.spawn_python("spark", "tests.scenarios.orphaned")
+    assert process.stdout is not None
+    child = int(process.stdout.readline())
+    house.stop("spark")
+    wait_until(lambda: child not in processes_naming("sleep"), 30)
