@@ -20,7 +20,7 @@ from ..runtime.id_source import RandomIds
 from ..runtime.settings import Settings
 from ..runtime.watchdog import inherited
 from ..state.errors import Fenced, InvalidRequest, PrefixContested
-from ..state.ids import FactId
+from ..state.ids import FactId, TopicId
 from ..state.offsets import TimestampMs
 from ..storage.claimed_store import claimed
 from ..storage.object_store import ObjectStore
@@ -150,7 +150,7 @@ def take_prefix(connection: Connection, sides: Sides, *, chosen: bool = True) ->
 
     ``chosen`` False: processes of other clusters that have ended are left behind, and nothing is taken from a cluster.
     """
-    if sides.keeper is not None and not sides.kept_here:
+    if sides.keeper is not None and not sides.kept_here and _is_signed_in_a_topic(connection, sides.keeper):
         raise InvalidRequest(
             f"{sides.keeper.by} gave this prefix to another cluster: give this cluster another store.url",
             number=sides.keeper.number,
@@ -160,6 +160,15 @@ def take_prefix(connection: Connection, sides: Sides, *, chosen: bool = True) ->
     process = FactId.of(RandomIds().uuid())
     decision = Decision(number, process, others, chosen, issuer(), connection.clock.now_ms())
     keep_prefix(connection.store, connection.topic, connection.cluster_id, decision)
+
+
+def _is_signed_in_a_topic(connection: Connection, keeper: Keeper) -> bool:
+    """Return whether the topic that signed the decision is still one of this cluster.
+
+    A copy of the cluster has it, with its id. Where it is gone, this cluster has lost the topic that knew the decision.
+    """
+    control = connection.control
+    return control.topic_exists(TopicId(keeper.topic_id), broker=min(control.cluster().brokers))
 
 
 def take_from_the_dead(connection: Connection) -> None:

@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.broker.beheading import cut
-from tests.scenarios.house import House, eventually, get, side_by_side
+from tests.scenarios.house import House, eventually, get, opened_house, run, side_by_side
 from tierstate.sandbox.kafka import KafkaSandbox
 
 pytestmark = pytest.mark.kafka
@@ -136,3 +136,19 @@ def test_a_stray_client_makes_the_topic_anew_under_a_running_agent(house: House)
     house.run("init")
     house.run("recover", "--execute", "--agents-are-stopped")
     assert house.holds(tiered.topic, 2 * RECORDS + 100)
+
+
+def test_a_topic_that_is_lost_after_a_person_kept_the_prefix_is_recovered(kafka: KafkaSandbox, tmp_path: Path) -> None:
+    """The decision is signed in the topic that is lost, and is void with it: a copy of the cluster would have that."""
+    with opened_house(kafka, tmp_path / "house", "kept-and-lost") as house:
+        topic = house.create("t")
+        house.append(topic, RECORDS)
+        house.run("agent", "--once")
+        house.run("keep-prefix", "--execute")
+        admin: Any = AdminClient({**kafka.client_config, "log_level": 0})
+        admin.delete_topics([house.tier_topic], operation_timeout=30)[house.tier_topic].result(30)
+        eventually(lambda: run("init", "--config", str(house.config)).returncode == 0)
+        house.run("recover", "--execute", "--agents-are-stopped")
+        house.run("keep-prefix", "--execute")
+        house.run("agent", "--once")
+        assert house.holds(topic, RECORDS)
