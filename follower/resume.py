@@ -37,7 +37,9 @@ class ViewFolder:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             file.close()
-            raise Unavailable("another process has this view open", path=self.path) from error
+            raise Unavailable(
+                "another process has this view open: give each a state_dir of its own", path=self.path
+            ) from error
         self._lock = file
 
     def close(self) -> None:

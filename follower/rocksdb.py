@@ -73,7 +73,9 @@ class Database:
             self._db = Rdict(str(self.path), options=options, column_families={n: _family() for n in self._names})
         except Exception as error:  # rocksdict raises a bare Exception
             if f"{LOCK_FILE}:" in str(error):
-                raise Unavailable("another process has this view open", path=self.path, reason=error) from error
+                raise Unavailable(
+                    "another process has this view open: give each a state_dir of its own", path=self.path, reason=error
+                ) from error
             raise self._refused("this folder is not a view, or it is damaged", error) from error
         self._families = {name: self._db.get_column_family(name) for name in self._names}
         self._handles = {name: self._db.get_column_family_handle(name) for name in self._names}
