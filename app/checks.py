@@ -11,6 +11,7 @@ from ..broker.acls import lacking
 from ..broker.client_config import in_their_name
 from ..broker.raw import RawClient
 from ..broker.tier_topic_setup import look_at_tier_topic
+from ..broker.topics import TopicDescription
 from ..follower.archives import Archives
 from ..leader.brokers_time import BrokersTime
 from ..leader.discovery import led_unseen
@@ -33,6 +34,7 @@ from .watching import UNSEEN_NAMED
 LONGEST_FILE_NAME = 255
 """Bytes, of every usual file system."""
 Check = tuple[str, Callable[[], str]]
+"""A name, and what tells how well it is; it raises a typed error when it is not."""
 
 
 class NotAsked(str):
@@ -47,12 +49,12 @@ class Warned(str):
     __slots__ = ()
 
 
-"""A name, and what tells how well it is; it raises a typed error when it is not."""
-
-
 def checks(connection: Connection) -> Iterator[Check]:
     """In the order in which one builds on another."""
     settings, broker = connection.settings, connection.broker.control
+
+    def chosen_topics() -> list[TopicDescription]:
+        return [each for each in broker.topics() if settings.tiering.covers(each.name) and not each.internal]
 
     def settings_are_right() -> str:
         settings.management.announced(settings.management.of_agent)
@@ -69,8 +71,7 @@ def checks(connection: Connection) -> Iterator[Check]:
             if log.node_id not in found.brokers:
                 raise InvalidRequest("the cluster does not know this broker", node_id=log.node_id)
             here = log.partitions()
-            tiered = (each for each in broker.topics() if settings.tiering.covers(each.name) and not each.internal)
-            unseen = [name for topic in tiered for name in led_unseen(topic, log.node_id, here)]
+            unseen = [name for topic in chosen_topics() for name in led_unseen(topic, log.node_id, here)]
             if unseen:
                 raise InvalidRequest(
                     "partitions that this broker leads are in no folder of agent.log_dirs: does it name all of them, "
@@ -111,7 +112,7 @@ def checks(connection: Connection) -> Iterator[Check]:
         if not str(settings.store.url).startswith("file:"):
             return "any name fits this store"
         try:
-            names = [each.name for each in broker.topics() if settings.tiering.covers(each.name) and not each.internal]
+            names = [each.name for each in chosen_topics()]
         except TierstateError:
             return NotAsked("not asked: the broker is not fit")
         return require_short(names)
@@ -193,10 +194,9 @@ def checks(connection: Connection) -> Iterator[Check]:
             return NotAsked("not asked: broker, object store or topic is not fit")
         with LogDirs(settings.agent.log_dirs, alone=False) as log:
             here = log.partitions()
-            tiered = [each for each in broker.topics() if settings.tiering.covers(each.name) and not each.internal]
             led = [
                 (topic.name, place)
-                for topic in tiered
+                for topic in chosen_topics()
                 for each in topic.partitions
                 if each.leader == log.node_id and (place := TopicIdPartition(topic.topic_id, each.partition)) in here
             ]

@@ -80,6 +80,8 @@ _DESCRIBE = 8
 _GROUP_ID_NOT_FOUND = 69
 _Assigned = Iterator[tuple[str, int]]
 """Topic and partition."""
+Offsets = Iterator[tuple[str, GroupPosition] | tuple[str | None, GroupProblem]]
+"""Positions with their topics; problems with a topic, or with None where they are of the whole group."""
 
 
 @dataclass(slots=True)
@@ -136,8 +138,8 @@ def list_groups(ask: Ask) -> dict[str, list[str]]:
 
 def committed_offsets(
     ask: Ask, groups: Sequence[str], partitions: Mapping[str, Sequence[int]] | None = None
-) -> Iterator[tuple[str, GroupPosition] | tuple[str | None, GroupProblem]]:
-    """Yield committed offsets with their topics, and problems: with a topic, or with None for the whole group.
+) -> Offsets:
+    """Yield committed offsets.
 
     ``partitions``: by topic, None: all that the groups have committed.
     """
@@ -198,9 +200,7 @@ def _add_members(ask: Ask, kind: str, names: Sequence[str], listing: _Listing) -
             listing.problems.append(GroupProblem(name, why))
 
 
-def _add_offsets(
-    found: Iterator[tuple[str, GroupPosition] | tuple[str | None, GroupProblem]], listing: _Listing
-) -> None:
+def _add_offsets(found: Offsets, listing: _Listing) -> None:
     for topic, each in found:
         if isinstance(each, GroupPosition):
             if topic in listing.topics:
@@ -211,9 +211,7 @@ def _add_offsets(
             listing.problems_of_topics[topic].append(each)
 
 
-def _share_offsets(
-    ask: Ask, names: Sequence[str]
-) -> Iterator[tuple[str, GroupPosition] | tuple[str | None, GroupProblem]]:
+def _share_offsets(ask: Ask, names: Sequence[str]) -> Offsets:
     """Yield where share groups start: what is below was acknowledged, or given up (KIP-932)."""
     kind = DescribeShareGroupOffsetsRequest.Group
     asked = [kind(group_id=name, topics=None) for name in names]
