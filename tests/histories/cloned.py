@@ -2,9 +2,10 @@
 
 Real claims over `MemoryTierTopic` and one `MemoryStore`. Agents start, stop, crash, freeze and restart, the store
 fails, and the copy comes at any moment, also while all agents are down. Folders do not matter: an agent keeps nothing
-about the prefix on disk. Promised until a person decides: no object that was there when the cluster was copied is
-deleted by the copy, nor by the cluster once both run. Without a copy no agent is locked out: a few heartbeats after the
-last crash all may write.
+about the prefix on disk. The bucket may be put back to an older state, once, at any moment. Promised until a person
+decides: no object that was there when the cluster was copied is deleted by the copy, nor by the cluster once both run.
+Without a copy no agent is locked out: a few heartbeats after the last crash all may write. An agent notices with its
+next heartbeat that the bucket was put back.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from tierstate.rules.prefix import SILENT_PERIODS
 from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.id_source import CountingIds
 from tierstate.state.errors import StorageUnavailable, Unavailable
+from tierstate.state.objects import ObjectInfo
 from tierstate.storage.claimed_store import claimed
 from tierstate.storage.memory import MemoryStore
 
@@ -26,10 +28,23 @@ STEPS, PERIOD, TRIAL = 250, 20.0, 24 * 3600.0
 OBJECTS = 20
 
 
+class Bucket(MemoryStore):
+    """It can be put back to an older state, as a bucket with versions or a folder with snapshots can."""
+
+    def snapshot(self) -> dict[str, tuple[bytes, ObjectInfo]]:
+        return dict(self._objects)
+
+    def put_back(self, snapshot: dict[str, tuple[bytes, ObjectInfo]]) -> None:
+        self._objects, self._keys = dict(snapshot), sorted(snapshot)
+
+
 @dataclass
 class Agent:
+    """``beat_at``: the last step with a heartbeat that left a proof."""
+
     claim: PrefixClaim
     frozen: bool = False
+    beat_at: int = -1
 
 
 class Cluster:
@@ -71,12 +86,15 @@ class Cluster:
 
 
 class ClonedWorld:
-    """``copied_at``: the step of the copy; `STEPS`: never."""
+    """``copied_at``: the step of the copy; ``put_back_at``: the step at which the bucket is put back to what it was at
+
+    ``remembered_at``. `STEPS`: never.
+    """
 
     def __init__(self, seed: int) -> None:
         self.rnd, self.clock, self.started = Random(seed), ManualClock(), 0
         self.seen: set[str] = set()
-        self.store = MemoryStore(self.clock, self._fault)
+        self.store = Bucket(self.clock, self._fault)
         self.faults = 0.0
         for number in range(OBJECTS):
             self.store.put_if_absent(f"old/{number}", b"")
@@ -86,6 +104,10 @@ class ClonedWorld:
         self.copied_at = self.rnd.choice((self.rnd.randrange(STEPS), STEPS))
         self.clone_deletes_at: float | None = None
         self.now = self.back_at = 0
+        rnd = Random(f"put back {seed}")
+        self.remembered_at = rnd.randrange(STEPS - 1)
+        self.put_back_at = rnd.choice((min(STEPS, self.remembered_at + rnd.choice((1, 4, 30, 100))), STEPS))
+        self.remembered = self.store.snapshot()
 
     def _fault(self, operation: str, key: str, writes: int) -> None:
         if self.rnd.random() < self.faults:
@@ -112,6 +134,10 @@ class ClonedWorld:
             self.faults = self.rnd.choice((0.0, 0.0, 0.03))
             if self.now == self.copied_at:
                 self.copy_disks()
+            if self.now == self.remembered_at:
+                self.remembered = self.store.snapshot()
+            if self.now == self.put_back_at:
+                self.put_back()
             up = [self.production] if self.now >= self.back_at else []
             self.step(self.rnd.choice([*up, self.clone] if self.clone is not None else up))
         self.faults = 0.0
@@ -133,6 +159,27 @@ class ClonedWorld:
                 self.production.stop(broker, cleanly=self.rnd.random() < 0.7)
             self.back_at = self.now + self.rnd.randrange(80)
         self.clone = Cluster(self, self.production.topic.copied(), "clone")
+
+    def put_back(self) -> None:
+        """Who has a proof and wrote a heartbeat since, notices it. What was shown of the copy is forgotten."""
+        self.faults = 0.0
+        self.store.put_back(self.remembered)
+        self.clone_deletes_at = None
+        for side in (self.production, self.clone):
+            for broker, agent in (side.agents if side else {}).items():
+                lost = agent.claim.heartbeats_lost
+                if agent.frozen or agent.beat_at <= self.remembered_at:
+                    continue
+                self.beat(agent)
+                assert agent.claim.heartbeats_lost > lost, (
+                    f"broker {broker} did not notice that the bucket was put back"
+                )
+                self.seen.add("put back")
+
+    def beat(self, agent: Agent) -> None:
+        agent.claim.beat()
+        if agent.claim.proof.copy is None:
+            agent.beat_at = self.now
 
     def step(self, cluster: Cluster) -> None:
         broker = self.rnd.randrange(self.brokers)
@@ -162,7 +209,7 @@ class ClonedWorld:
             self.rnd.shuffle(everybody)
             for agent in everybody:
                 if not agent.frozen:
-                    agent.claim.beat()
+                    self.beat(agent)
                     self.clock.advance(self.rnd.choice((0.0, 0.5)))
             self.clock.advance(PERIOD)
         clone = self.clone

@@ -382,6 +382,7 @@ DIRECTED = {
     "strange signatures": broken_by_clones,
     "answers": broken_by_clones,
     "trial": broken_by_clones,
+    "own heartbeat": broken_by_clones,
     "leases that go on": a_reader_reads_on,
     "lost facts": a_tail_is_cut,
     "fencing": a_copy_is_finished_too_late,

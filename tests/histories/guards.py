@@ -64,6 +64,10 @@ def _no_wait(*arguments: object, **named: object) -> float:
     return 0.0
 
 
+def _what_stands(claim: Any) -> bytes:
+    return bytes(claim._store.get(claim._key))
+
+
 def _fences_by_epoch_alone(leaders: Any, position: int, term: Any) -> bool:
     return any(each.epoch > term.epoch for at, each in leaders.terms.items() if at < position)
 
@@ -441,6 +445,12 @@ GUARDS: dict[str, Guard] = {
         "a process that takes over after a silence, or at another place, deletes nothing*",
         "follower.prefix_claim:trial_of",
         _no_wait,
+        None,
+    ),
+    "own heartbeat": Guard(
+        "a process whose own heartbeat is not what it wrote last begins as new, and looks again for what is missing",
+        "follower.prefix_claim:PrefixClaim._attempt_that_landed",
+        _what_stands,
         None,
     ),
     "leases": Guard("objects only when no live lease covers them", "rules.expire:lease_on", _nothing, None),
