@@ -14,17 +14,25 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
+from tests.histories.cloned import ClonedWorld
 from tests.histories.guards import GUARDS, without
 from tests.histories.history import broken, smallest
+from tests.histories.restored import RestoredWorld
 
 ROOT = Path(__file__).parents[2]
 LEDGER = Path(__file__).with_name("ledger.json")
 BLOCK = 250
+APART: dict[str, type[ClonedWorld] | type[RestoredWorld]] = {
+    "copied cluster": ClonedWorld,
+    "restored topic": RestoredWorld,
+}
+APART_EVERY = 20
+"""Worlds of their own: of every twentieth seed there is one of each, too."""
 LOADED = """
 import sys, tests.histories.prove
 print(*(module.__file__ for module in list(sys.modules.values()) if getattr(module, "__file__", None)), sep="\\n")
@@ -47,15 +55,31 @@ def code_digest(files: Iterable[Path]) -> str:
     return digest.hexdigest()[:16]
 
 
-def run_block(first: int, stop: int) -> tuple[int, int, list[tuple[int, int, str]], Counter[str]]:
-    """Histories ``first`` to ``stop`` - 1: those that broke (seed, step, promise), and what happened in all of them."""
+def run_block(first: int, stop: int) -> tuple[int, int, list[tuple[int, int | None, str]], Counter[str]]:
+    """Histories ``first`` to ``stop`` - 1: those that broke (seed, step, promise), and what happened in all of them.
+
+    The step is None in a world of its own.
+    """
     seen: Counter[str] = Counter()
-    bad = []
+    bad: list[tuple[int, int | None, str]] = []
     for seed in range(first, stop):
         found = broken(seed, seen=seen)
         if found is not None:
             bad.append((seed, *found))
+        if seed % APART_EVERY == 0:
+            bad += [(seed, None, f"{name}: {promise}") for name, promise in broken_apart(seed, seen)]
     return first, stop, bad, seen
+
+
+def broken_apart(seed: int, seen: Counter[str]) -> Iterator[tuple[str, str]]:
+    """Which worlds of their own broke which promise."""
+    for name, make in APART.items():
+        world = make(seed)
+        try:
+            world.run()
+        except AssertionError as error:
+            yield name, str(error)
+        seen.update([name, *(f"{name}: {what}" for what in world.seen)])
 
 
 class Ledger:
@@ -111,8 +135,11 @@ def prove(histories: int, from_seed: int, jobs: int) -> int:
                 ledger.add(first, stop, seen, took * (stop - first) / tried)
             failed += len(bad)
             for seed, step, promise in bad:
-                few = ",".join(map(str, smallest(seed, step)))
                 print(f"BROKEN seed {seed}, step {step}: {promise}")
+                if step is None:
+                    print(f"  python -m tests.histories.prove --histories 1 --from-seed {seed}", flush=True)
+                    continue
+                few = ",".join(map(str, smallest(seed, step)))
                 print(f"  python -m tests.histories.history {seed} --steps {few}", flush=True)
             left = (todo - tried) * took / tried
             print(

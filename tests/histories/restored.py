@@ -45,6 +45,7 @@ class RestoredWorld:
 
     def __init__(self, seed: int) -> None:
         self.rnd, self.clock = Random(seed), ManualClock()
+        self.seen: set[str] = set()
         self.topic = MemoryTierTopic(1, clock=self.clock)
         self.objects = MemoryStore(self.clock)
         self.history = 0
@@ -87,6 +88,7 @@ class RestoredWorld:
 
     def restore(self) -> None:
         """And what is appended then is of another time."""
+        self.seen.add("put back")
         end = self.topic.end(0)
         self.topic.restore(0, self.rnd.randint(max(0, end - 6), end))
         self.clock.advance(self.rnd.choice((1, 60)))
@@ -126,6 +128,7 @@ class RestoredWorld:
         """A person's word, when it is asked for."""
         topic_id = self.topic.topic_id
         if has_parted(self.objects, topic_id, self.history) is not None:
+            self.seen.add("another history begun")
             self.history += 1
             begin_history(self.objects, topic_id, self.history, self.clock.now_ms(), "restored", ())
 

@@ -45,6 +45,7 @@ RARE = (
     IGNORED,
     BINDING,
     "tail cut",
+    "wrong clocks",
     "GapAccepted",
     "gap passed over",
 )

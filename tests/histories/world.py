@@ -86,6 +86,8 @@ class World:
         self.keeper = 0
         self.topic = HistoryTopic(self.rnd, self.clock)
         self.clocks = Clocks(seed, self.clock)
+        if self.clocks.wrong:
+            self.seen["wrong clocks"] += 1
         self.topic.wrong_by_ms = lambda: self.clocks.of_broker(self.keeper)
         retention = self.rnd.choice([6 * HOUR, 3 * DAY, 365 * DAY])
         self.cluster = Cluster(self.rnd, self.clock, TopicId.of((1).to_bytes(16, "big")), retention)
