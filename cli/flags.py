@@ -137,6 +137,9 @@ def pass_context(function: Callable[..., Any]) -> Callable[..., Any]:
         name = ctx.command_path.removeprefix(ctx.find_root().command_path).strip()
         if context.gateway is not None and name not in COMMANDS:
             raise InvalidRequest(f"tierstate {name} asks no gateway; {', '.join(COMMANDS)} do: --gateway")
+        for param in ctx.command.params:
+            if isinstance(param.type, click.Path) and param.name in kwargs and kwargs[param.name] is not None:
+                context.places[param.get_error_hint(ctx).strip("'")] = Path(kwargs[param.name]).absolute()
         return ctx.invoke(function, context, *args, **kwargs)
 
     return called

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.cli.test_main import Tierstate, tierstate
+from tests.cli.test_main import Tierstate, clean_environment, tierstate
 from tierstate.cli.main import run
 
 __all__ = ["tierstate"]
+RIGHTS = "-dac_override,-dac_read_search"
+NO_SUPERUSER = [] if os.getuid() else ["setpriv", f"--bounding-set={RIGHTS}", f"--inh-caps={RIGHTS}"]
+"""The modes of files hold for the superuser too."""
 
 
 @pytest.mark.parametrize("asked", ["list", "drop kafka.orders"])
@@ -28,3 +35,30 @@ def test_an_address_that_is_no_url_of_a_gateway_is_a_mistake_of_its_option(
 ) -> None:
     assert run([*asked.split(), "--gateway", given]) == 2
     assert capfd.readouterr().err == f"tierstate: --gateway is a URL like http://HOST:PORT. given={given!r}\n"
+
+
+@pytest.mark.parametrize(
+    ("asked", "option", "file"),
+    [
+        ("sandbox up --dir locked/new", "--dir", "locked/new"),
+        ("sandbox up --dir locked", "--dir", "locked/broker-1"),
+        ("sandbox up --dir file/new", "--dir", "file/new/sandbox.json"),
+        ("replay --out file", "--out", "file"),
+        ("dump-log orders-0", "PATH", "orders-0/00000000000000000000.log"),
+        ("dump-log orders-0/00000000000000000000.log", "PATH", "orders-0/00000000000000000000.log"),
+    ],
+)
+def test_a_place_that_cannot_be_used_is_named_with_the_option_that_named_it(
+    asked: str, option: str, file: str, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "locked").mkdir(mode=0o500)
+    (tmp_path / "orders-0").mkdir()
+    (tmp_path / "orders-0" / "00000000000000000000.log").touch(mode=0o000)
+    command = [*NO_SUPERUSER, sys.executable, "-m", "tierstate.cli.main", *asked.split()]
+    done = subprocess.run(command, cwd=tmp_path, env=clean_environment(), capture_output=True, text=True, timeout=100)
+    assert done.returncode == 2, done.stderr
+    assert re.fullmatch(
+        rf"tierstate: {option}: (\S+/)?{file}: [A-Z][a-z ]+: give this user access, or name another place\n",
+        done.stderr,
+    )
