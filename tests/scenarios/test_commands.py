@@ -90,6 +90,18 @@ def test_consume_ranges_and_tiers_fit_together(tiered: Tiered) -> None:
         assert [int(line) for line in printed.split()] == list(offsets), flags
 
 
+@pytest.mark.parametrize("command", ["consume", "describe", "digest", "verify"])
+def test_the_name_of_a_partitions_folder_gets_a_hint_in_the_notation_of_commands(tiered: Tiered, command: str) -> None:
+    said = tiered.house.run(command, f"{tiered.topic}-1", code=2).stderr
+    assert f"(did you mean {tiered.topic}:1?)" in said
+
+
+def test_a_topic_that_is_not_there_gets_no_hint(tiered: Tiered) -> None:
+    assert "did you mean" not in tiered.house.run("consume", "orders", code=2).stderr
+    through = tiered.house.run("consume", "orders-0", "--gateway", tiered.url, code=2).stderr
+    assert "(did you mean orders:0?)" in through
+
+
 def test_consume_through_a_gateway_reads_the_same_records(tiered: Tiered) -> None:
     topic = f"{tiered.topic}:1"
     asked = ("consume", topic, "--json", "--from", "-900")
