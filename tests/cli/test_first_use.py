@@ -62,3 +62,12 @@ def test_a_place_that_cannot_be_used_is_named_with_the_option_that_named_it(
         rf"tierstate: {option}: (\S+/)?{file}: [A-Z][a-z ]+: give this user access, or name another place\n",
         done.stderr,
     )
+
+
+def test_verify_offers_the_levels_it_has_and_says_what_level_4_would_do(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["verify", "--help"]) == 0
+    assert "0<=x<=3" in capsys.readouterr().out
+    assert run(["verify", "orders", "--level", "4"]) == 2
+    assert "not in this version: level 4 (compare with the local copy)" in capsys.readouterr().err
+    assert run(["verify", "orders", "--level", "5"]) == 2
+    assert "5 is not in the range 0<=x<=3" in capsys.readouterr().err
