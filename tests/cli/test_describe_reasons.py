@@ -116,7 +116,7 @@ def test_what_an_election_lost_is_told_with_its_offsets() -> None:
     lineage = Lineage.of((0, 0), (1, whole.offsets.start + 1))
     said = look_at(build.view(*facts, build.leader(3, 1, lineage=lineage)), None, "orders").lost_branch
     assert said is not None
-    assert said.startswith(f"{len(whole.offsets) - 1:,} offsets in 1 segments within {whole.offsets} are of a log")
+    assert said.startswith(f"{len(whole.offsets) - 1:,} offsets in 1 segment within {whole.offsets} are of a log")
 
 
 def test_a_gap_is_offsets_with_both_ends_as_the_gateway_has_it() -> None:

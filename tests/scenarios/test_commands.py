@@ -229,5 +229,5 @@ def test_check_warns_of_patterns_without_topics_and_of_topics_that_are_never_tie
         house.create("orders")
         (row,) = [each for each in house.json("check", *topics) if each["check"] == "topics"]
         assert (row["ok"], row["state"]) == (True, "warning")
-        assert row["detail"].startswith("1 topics are tiered; tiering.include 'no-such-topic' matches no topic; ")
+        assert row["detail"].startswith("1 topic is tiered; tiering.include 'no-such-topic' matches no topic; ")
         assert f"{compacted} is not tiered: compacted topic" in row["detail"]
