@@ -134,7 +134,7 @@ def test_json_is_one_document_or_one_object_a_line(tiered: Tiered) -> None:
     asked = [("topics",), ("segments", f"{topic}:0"), ("describe", topic)]
     topics, segments, described = map(json.loads, at_once(house, *((*each, "--json") for each in asked)))
     mine = next(each for each in topics if each["topic"] == topic)
-    assert (mine["partitions"], mine["partitions_in_trouble"]) == (2, 0)
+    assert (mine["partitions"], mine["partitions_in_trouble"]) == (2, 2), "its agent has ended"
     assert [each["state"] for each in segments] == ["COPY_SEGMENT_FINISHED"] * len(segments)
     assert mine["remote_segments"] == len(house.manifests()) > len(segments) > 0
     assert [(each["partition"], each["agent"]) for each in described] == [(0, SILENT), (1, SILENT)]
@@ -146,6 +146,17 @@ def test_json_is_one_document_or_one_object_a_line(tiered: Tiered) -> None:
     assert kinds.count("SegmentCopyFinished") == len(segments)
     assert {"LeaderElected", "LocalTrimIntended"} <= set(kinds)
     assert set(of_one.splitlines()) < set(of_all.splitlines())
+
+
+@pytest.mark.parametrize("through", ["brokers", "gateway"])
+def test_topics_and_status_count_the_partitions_of_a_silent_agent_alike(tiered: Tiered, through: str) -> None:
+    flags = ["--gateway", tiered.url] if through == "gateway" else []
+
+    def in_trouble(command: str) -> dict[str, int]:
+        return {each["topic"]: each["partitions_in_trouble"] for each in tiered.house.json(command, *flags)}
+
+    eventually(lambda: in_trouble("status")[tiered.topic] == 2)  # a gateway asks agents behind its answers
+    assert in_trouble("topics") == in_trouble("status")
 
 
 @pytest.mark.essential
