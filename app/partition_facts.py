@@ -220,8 +220,11 @@ def orders_in_words(view: PartitionView, local_start: Offset | None) -> tuple[st
 
 
 def silent(broker_id: int) -> str:
-    """Of an agent that did not answer."""
-    return f"agent of broker {broker_id} did not answer"
+    """Return what is said of an agent that did not answer."""
+    return (
+        f"agent of broker {broker_id} did not answer: "
+        "it is stopped or cannot be reached; reads go on, copies and trims wait for it"
+    )
 
 
 def ask_agent(view: PartitionView, topic: str, hosts: Collection[str] = ()) -> dict[str, Any] | str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
@@ -14,12 +15,13 @@ from pathlib import Path
 import pytest
 
 from tests.scenarios.house import TIERSTATE, House, Running, eventually, get, opened_house, run, side_by_side
+from tierstate.app.partition_facts import silent
 from tierstate.sandbox.kafka import KafkaSandbox
 
 pytestmark = pytest.mark.kafka
 
 RECORDS = 2_500
-SILENT = "agent of broker 1 did not answer"
+SILENT = silent(1)
 Digests = list[tuple[int, int, str]]
 
 
@@ -182,6 +184,28 @@ def test_replay_to_a_position_is_the_view_of_that_time(tiered: Tiered) -> None:
     assert early["facts"] < late["facts"]
     assert late["live_set_digest"] == now["live_set_digest"]
     assert "name T:P" in house.run("replay", "--to-position", "1", code=2).stderr
+
+
+def test_describe_says_of_an_agent_what_its_state_means(kafka: KafkaSandbox, tmp_path: Path) -> None:
+    """Stopped, and started again with nothing to do."""
+    house = House(kafka, tmp_path / "house", "commands-agent")
+    house.run("init")
+    topic = house.create("t")
+    house.append(topic, RECORDS)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    asked = ("agent", "--set", f"management.listen={address}")
+    agent = house.start(*asked)
+    eventually(lambda: len(house.logs(topic)) == 1)
+    agent.stop()
+    stopped = house.run("describe", topic).stdout
+    assert "did not answer: it is stopped or cannot be reached; reads go on, copies and trims wait for it" in stopped
+    agent = house.start(*asked)
+    idle = "not erased    no term is held now: the next copy, trim or expiry begins one, and erasing follows"
+    eventually(lambda: idle in house.run("describe", topic).stdout)
+    agent.stop()
+    house.close()
 
 
 def test_init_shows_then_creates_then_finds_it_and_check_agrees(kafka: KafkaSandbox, tmp_path: Path) -> None:
