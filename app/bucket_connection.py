@@ -19,6 +19,7 @@ from ..broker.topics import PartitionDescription, TopicDescription
 from ..follower.bucket_view import NEWEST, BucketView, Moment, find_kept, open_bucket_view
 from ..follower.time_travel import NO_TIME, Replayed, Target
 from ..runtime.listener import ChoreFailed, ignore
+from ..runtime.units import counted
 from ..state.errors import TierstateError, UnknownTopic
 from ..state.ids import BrokerId
 from ..state.offsets import Position, TimestampMs, moment
@@ -123,7 +124,9 @@ class ViewAge:
         if not self.sure:
             said.append("what was said just before that time may not be archived")
         if self.compacted:
-            said.append(f"{self.compacted} records were compacted away before they could be archived")
+            said.append(
+                f"{counted(self.compacted, 'record was', 'records were')} compacted away before they could be archived"
+            )
         return "; ".join(said + ([self.parted] if self.parted else []))
 
     def as_json(self) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from ..log.partition import folder_name
 from ..rules.decide import refusal
 from ..runtime.id_source import RandomIds
 from ..runtime.settings import HIGHEST_PORT
+from ..runtime.units import counted
 from ..state.errors import AccessDenied, InvalidRequest, InvalidSettings, TierstateError, TierStateLost, UpgradeNeeded
 from ..state.ids import FactId, TopicId, TopicIdPartition
 from ..storage.probe import probe_conditional_put
@@ -132,7 +133,7 @@ def checks(connection: Connection) -> Iterator[Check]:
         whys = {name: refusal(each) for name, each in configs.items() if not isinstance(each, TierstateError)}
         refused = [f"{name} is not tiered: {why.said}" for name, why in whys.items() if why is not None]
         warnings += refused[:UNSEEN_NAMED] + [f"and {len(refused) - UNSEEN_NAMED} more"] * (len(refused) > UNSEEN_NAMED)
-        tiered = f"{len(covered) - len(refused)} topics are tiered"
+        tiered = f"{counted(len(covered) - len(refused), 'topic is', 'topics are')} tiered"
         return Warned(f"{tiered}; {'; '.join(warnings)}") if warnings else tiered
 
     def key_ring_opens() -> str:
@@ -148,7 +149,8 @@ def checks(connection: Connection) -> Iterator[Check]:
             raise TierStateLost("; ".join(found.problems))
         if found.problems:
             raise InvalidRequest("; ".join(found.problems))
-        more = f"; its last {found.unmapped} partitions, added later, stay empty" if found.unmapped else ""
+        empty = counted(found.unmapped, "partition, added later, stays", "partitions, added later, stay")
+        more = f"; its last {empty} empty" if found.unmapped else ""
         return f"{settings.tier_state.topic}{more}"
 
     def topic_and_archive_agree() -> str:
@@ -224,7 +226,7 @@ def checks(connection: Connection) -> Iterator[Check]:
             first = "; ".join(map(str, found))
             commands = "; ".join(each.command(settings.kafka) for each in found)
             raise AccessDenied(f"lacking: {first}. An administrator adds them: {commands}")
-        return f"all that an agent needs, on {len(covered)} topics"
+        return f"all that an agent needs, on {counted(len(covered), 'topic')}"
 
     def proxy_has_a_port_for_each_broker() -> str:
         """Whether or not one is run: what clients would be told. Nothing of it keeps an agent from starting."""

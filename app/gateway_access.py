@@ -10,8 +10,10 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from ..runtime.clock import Clock
+from ..state.errors import InvalidRequest
 from .split_reads import SplitReads
 
 if TYPE_CHECKING:
@@ -19,6 +21,19 @@ if TYPE_CHECKING:
     from ..fetch.planned_split import PlannedSplit
 
 GATEWAY_TIMEOUT_S = 60.0
+
+
+def gateway_url(text: str, option: str) -> str:
+    """Return the URL that this option gives. Raises InvalidRequest for what is not one of HTTP with a host."""
+    url = text.strip()
+    try:
+        parts = urlsplit(url)
+        complete = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        complete = False
+    if not complete:
+        raise InvalidRequest(f"{option} is a URL like http://HOST:PORT", given=repr(text))
+    return url
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from ..leader.lost_facts import LostFactsTools, list_segments, look_for_lost_fac
 from ..leader.recover_archive import continued, read_history, said_by
 from ..rules.lost_facts import LostFacts, holes, lost_facts
 from ..rules.lost_facts import why_lost as why_segments_lost
+from ..runtime.units import counted
 from ..state.errors import TierstateError, TierStateLost
 from ..state.ids import TopicIdPartition
 from ..state.offsets import Offset
@@ -113,7 +114,7 @@ def facts_are_there(connection: Connection, partitions: Sequence[tuple[str, Topi
         lost = why_lost(connection, follower, topic, view, bounds)
         if lost is not None:
             raise TierStateLost(f"FACTS LOST  {lost}", topic=topic, partition=partition.partition)
-    return f"none is lost, as far as {len(partitions)} partitions and the bucket tell"
+    return f"none is lost, as far as {counted(len(partitions), 'partition')} and the bucket tell"
 
 
 def without_facts(connection: Connection, follower: Follower) -> list[TopicIdPartition]:

@@ -10,6 +10,7 @@ from ..fetch.verify import out_of_lineage
 from ..rules.cut_elsewhere import cut_elsewhere
 from ..rules.decide import excluded, internal, refusal
 from ..rules.orders import lost_orders, order_done, standing
+from ..runtime.units import counted
 from ..state.offsets import Offset, OffsetRange, moment
 from ..state.routing import in_force
 from ..state.termless_facts import OrderKind
@@ -191,8 +192,8 @@ def lost_branch(view: PartitionView) -> str | None:
         return None
     first, last = min(each.start for each in lost), max(each.end for each in lost)
     return (
-        f"{sum(lost.values()):,} offsets in {len(lost)} segments within {first}..{last} are of a log that an election "
-        "gave up: readers are not given them, retention takes them"
+        f"{counted(sum(lost.values()), 'offset')} in {counted(len(lost), 'segment')} within {first}..{last} are of a "
+        "log that an election gave up: readers are not given them, retention takes them"
     )
 
 
@@ -219,8 +220,11 @@ def orders_in_words(view: PartitionView, local_start: Offset | None) -> tuple[st
 
 
 def silent(broker_id: int) -> str:
-    """Of an agent that did not answer."""
-    return f"agent of broker {broker_id} did not answer"
+    """Return what is said of an agent that did not answer."""
+    return (
+        f"agent of broker {broker_id} did not answer: "
+        "it is stopped or cannot be reached; reads go on, copies and trims wait for it"
+    )
 
 
 def ask_agent(view: PartitionView, topic: str, hosts: Collection[str] = ()) -> dict[str, Any] | str | None:

@@ -18,6 +18,7 @@ from ..follower.prefix_claim import WAY_OUT, Claimant, PrefixClaim
 from ..log.local_log import LogDirs
 from ..runtime.id_source import RandomIds
 from ..runtime.settings import Settings
+from ..runtime.units import counted
 from ..runtime.watchdog import inherited
 from ..state.errors import Fenced, InvalidRequest, PrefixContested
 from ..state.ids import FactId, TopicId
@@ -142,7 +143,8 @@ def check_prefix(connection: Connection) -> str:
     if sides.strange:
         names = ", ".join(f"broker {side.beat.broker_id} at {side.beat.host}" for side in sides.strange)
         raise PrefixContested(f"another cluster writes below this prefix: {names}; {WAY_OUT}")
-    return f"{sum(side.ours and not side.beat.stopped for side in sides.sides)} agents of this cluster, no others"
+    ours = sum(side.ours and not side.beat.stopped for side in sides.sides)
+    return f"{counted(ours, 'agent')} of this cluster, no others"
 
 
 def take_prefix(connection: Connection, sides: Sides, *, chosen: bool = True) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import nlargest
 
-from ..runtime.units import about_size
+from ..runtime.units import about_size, counted
 from ..state.facts import (
     DeleteReason,
     Fact,
@@ -113,7 +113,7 @@ def _words_of_segment(fact: Fact) -> tuple[str, OffsetRange | None]:
         case SegmentCopyStarted(attempt=attempt):
             return f"copy of {_range(attempt.offsets)} began on broker {attempt.broker_id}", attempt.offsets
         case SegmentCopyFinished(segment=segment):
-            size = f"{segment.record_count:,} records, {about_size(segment.log_bytes)}"
+            size = f"{counted(segment.record_count, 'record')}, {about_size(segment.log_bytes)}"
             return f"copied {_range(segment.offsets)}: {size}", segment.offsets
         case SegmentDeleteStarted(subject=subject, reason=reason):
             what = "expired" if reason in EXPIRED else "deleted"

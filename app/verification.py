@@ -19,8 +19,6 @@ from .connection import Connection, view_now
 from .lost_state import why_lost
 from .partitions import both_tiers_now
 
-HIGHEST_LEVEL = 3
-
 
 @dataclass
 class Verification:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ..broker.tier_reader import lost_heads
 from ..follower.view_watch import ViewWatch
 from ..runtime.service import Service
+from ..runtime.units import counted
 from ..state.errors import Unavailable
 from ..storage.store_watch import StoreWatch
 
@@ -124,8 +125,8 @@ class AgentWatches:
         found += [self.folders.problem] if self.folders.problem else []
         if unseen := leader.unseen():
             found.append(
-                f"{len(unseen)} partitions that this broker leads are in no folder of agent.log_dirs that can be read: "
-                + ", ".join(unseen[:UNSEEN_NAMED])
+                f"{counted(len(unseen), 'partition')} that this broker leads: "
+                "in no folder of agent.log_dirs that can be read: " + ", ".join(unseen[:UNSEEN_NAMED])
             )
         found += why_later_release(leader.board, self._follower)
         blind = leader.agent.last_error
@@ -196,7 +197,8 @@ def why_behind(follower: Follower, watch: ViewWatch, max_age: float) -> list[str
     if old:
         oldest = max(old, key=lambda number: old[number])
         found.append(
-            f"{len(old)} tier-state partitions are behind. oldest={oldest} seconds={old[oldest]:.0f} "
+            f"{counted(len(old), 'tier-state partition is', 'tier-state partitions are')} behind. "
+            f"oldest={oldest} seconds={old[oldest]:.0f} "
             f"records={watch.lags().get(oldest, 'unknown')}"
         )
     return found

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..runtime.units import counted
 from .context import Context
 from .flags import acts, pass_context
 from .topic_argument import TopicArgument, TopicType
@@ -106,7 +107,7 @@ def _show(context: Context, topic: TopicArgument, gaps: Gaps, offsets: OffsetRan
         )
         return
     for gap in gaps.open:
-        context.output.line(f"GAP  {gap}: {len(gap):,} offsets that neither tier has")
+        context.output.line(f"GAP  {gap}: {counted(len(gap), 'offset')} that neither tier has")
     if gaps.open and why is not None:
         context.output.line(f"  {why}")
     for said in accepted_in_words(gaps.view):

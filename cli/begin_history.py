@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from ..runtime.units import counted
 from .context import Context
 
 if TYPE_CHECKING:
@@ -106,7 +107,8 @@ def _show_aftermath(context: Context, each: Aftermath) -> None:
     line, view = context.output.line, each.view
     line(f"{each.partition.named(view.topic or 'unknown')}  (topic id {each.partition.topic_id})")
     records = sum(segment.record_count for segment in view.readable)
-    line(f"  readable   {len(view.readable)} segments, {records:,} records, log start {view.log_start}")
+    readable = f"{counted(len(view.readable), 'segment')}, {counted(records, 'record')}"
+    line(f"  readable   {readable}, log start {view.log_start}")
     for segment in each.left:
         line(f"  LOST       {segment.offsets} {segment.segment_id}: no fact names it: {segment.object_key}")
     for segment in each.gone:

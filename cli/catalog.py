@@ -19,13 +19,16 @@ NEEDED = ("kafka.bootstrap.servers", "store.url")
 
 
 @contextmanager
-def catalog_of(context: Context) -> Iterator[LakeCatalog]:
-    """Open the catalog of the settings. Raises MissingExtra where its packages are not installed."""
+def catalog_of(context: Context, *, new: bool = False) -> Iterator[LakeCatalog]:
+    """Open the catalog of the settings; make the embedded one if ``new``, else raise InvalidRequest without it.
+
+    Raises MissingExtra where its packages are not installed.
+    """
     try:
         from ..lake.table_open import open_catalog
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] in ("pyiceberg", "sqlalchemy", *MODULES):
             raise MissingExtra("lake", "table") from error
         raise
-    with open_catalog(context.settings) as catalog:
+    with open_catalog(context.settings, new=new) as catalog:
         yield catalog

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..app.positions import Position, offset_of
+from ..runtime.units import counted
 from ..state.offsets import Extent
 from ..state.routing import Isolation, Tier
 from .context import Context
@@ -153,8 +154,8 @@ def _search(
     said = clock.monotonic()
 
     def say(search: Search) -> None:
-        size, where = f"{search.bytes:,} bytes", f"up to offset {search.reached} of {topic.topic}"
-        context.output.note(f"looked through {search.records:,} records, {size}, {where}")
+        size, where = counted(search.bytes, "byte"), f"up to offset {search.reached} of {topic.topic}"
+        context.output.note(f"looked through {counted(search.records, 'record')}, {size}, {where}")
 
     def told(search: Search) -> None:
         nonlocal said

@@ -41,6 +41,8 @@ class Context:
     deadline: Deadline = field(default_factory=Deadline)
     quiet: bool = False
     no_color: bool = False
+    places: dict[str, Path] = field(default_factory=dict)
+    """The files and folders that the command's own options and arguments name."""
     own_process: bool = False
     """The command has the process to itself, and may end it (`serving.py`); not so where Python code runs a command."""
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..app.positions import AtOffset, AtTime, Position, offset_before, offset_of
+from ..runtime.units import counted
 from ..state.offsets import moment
 from ..state.routing import Isolation, Tier
 from .context import Context
@@ -117,7 +118,8 @@ def _show(context: Context, topic: TopicArgument, plan: DeletePlan) -> None:
         f"  log start     {plan.log_start} becomes {plan.before}: {plan.offset_count:,} of {stable:,} stable offsets go"
     )
     line(
-        f"  remote tier   {len(plan.going)} segments go: {remote['records']:,} records, {remote['bytes']:,} bytes"
+        f"  remote tier   {counted(len(plan.going), 'segment goes', 'segments go')}: "
+        f"{counted(remote['records'], 'record')}, {counted(remote['bytes'], 'byte')}"
         + (f"; {len(plan.condemned)} more are condemned already" if plan.condemned else "")
     )
     for each in plan.going[:SHOWN]:
@@ -127,8 +129,8 @@ def _show(context: Context, topic: TopicArgument, plan: DeletePlan) -> None:
     for each in plan.across:
         line(f"    {each.segment_id}  {each.offsets} stays whole, and is read from {plan.before} on")
     line(
-        f"  local tier    {plan.local_offsets:,} offsets go, {plan.never_copied:,} of them never copied "
-        f"({plan.local_copied_bytes:,} bytes of whole copied segments)"
+        f"  local tier    {counted(plan.local_offsets, 'offset goes', 'offsets go')}, "
+        f"{plan.never_copied:,} of them never copied ({plan.local_copied_bytes:,} bytes of whole copied segments)"
     )
     for lease in plan.leases:
         effect = "is overridden" if plan.force else "keeps the objects of its segments so long"

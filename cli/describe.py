@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..runtime.units import counted
 from .context import Context
 from .flags import from_bucket, pass_context
 from .gateway_access import gateway_client
@@ -120,8 +121,8 @@ def print_facts(context: Context, facts: PartitionFacts) -> None:
     remote = "nothing"
     if facts.highest_remote_offset is not None:
         remote = (
-            f"{facts.log_start_offset}..{facts.highest_remote_offset} in {facts.remote_segments} segments, "
-            f"{facts.remote_records:,} records, {facts.remote_bytes:,} bytes"
+            f"{facts.log_start_offset}..{facts.highest_remote_offset} in {counted(facts.remote_segments, 'segment')}, "
+            f"{counted(facts.remote_records, 'record')}, {counted(facts.remote_bytes, 'byte')}"
         )
     line(f"  remote tier   {remote}")
     for what, found in (
@@ -138,7 +139,8 @@ def print_facts(context: Context, facts: PartitionFacts) -> None:
     if facts.lost is not None:
         line(f"  FACTS LOST  {facts.lost}")
     if missing_objects(facts):
-        line(f"  MISSING  {missing_objects(facts)} objects of readable segments, at the agent's last look at the store")
+        missing = counted(missing_objects(facts), "object")
+        line(f"  MISSING  {missing} of readable segments, at the agent's last look at the store")
     if facts.cut_elsewhere is not None:
         line(f"  CUT ELSEWHERE  {facts.cut_elsewhere}")
     if facts.lineage_unknown:

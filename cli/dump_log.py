@@ -44,7 +44,7 @@ class Dumped:
 
 
 @click.command("dump-log", epilog="Example: tierstate dump-log /var/lib/kafka/user_events-0 --json")
-@click.argument("path")
+@click.argument("path", type=click.Path(readable=False))
 @click.option("--encoding", type=click.Choice(["utf8", "base64"]), default="utf8", show_default=True, help="Of bytes.")
 @isolation_option(Isolation.READ_UNCOMMITTED)
 @click.option("--batches", is_flag=True, help="Batch headers, control batches too, instead of records.")

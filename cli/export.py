@@ -13,6 +13,7 @@ from click.core import ParameterSource
 
 from ..app.positions import Position, offset_of
 from ..runtime.columns_extra import require_columns
+from ..runtime.units import counted
 from ..state.errors import Difference, InvalidRequest, UnknownTopic
 from ..state.offsets import Extent, Offset
 from ..state.routing import Isolation, Tier
@@ -179,7 +180,8 @@ def _do(context: Context, export: Export, wanted: Wanted) -> None:
     elif not done.plans:
         context.output.line(f"nothing is left to export: {export.into} has all of it")
     else:
-        context.output.line(f"{done.records:,} records in {done.files:,} files, {done.bytes:,} bytes, in {export.into}")
+        found = f"{counted(done.records, 'record')} in {counted(done.files, 'file')}, {counted(done.bytes, 'byte')}"
+        context.output.line(f"{found}, in {export.into}")
     note_skipped(context, done.skipped)
     if done.corrupt and not context.as_json:
         context.output.note(f"{done.corrupt:,} of them do not parse: their bytes are in the column _corrupt")
@@ -247,8 +249,10 @@ def _check(context: Context, export: Export, topic: str) -> None:
         )
     if done.findings:
         raise Difference("an export is not the log", findings=len(done.findings))
-    context.output.note(f"{done.records:,} records in {done.files:,} files are the log's, row by row")
+    context.output.note(f"{counted(done.records, 'record')} in {counted(done.files, 'file')}: the log's, row by row")
     if done.by_bytes:
-        context.output.note(f"{done.by_bytes:,} files are as they were written; the log has their records no more")
+        context.output.note(
+            f"{counted(done.by_bytes, 'file is', 'files are')} as written; the log no longer has the records"
+        )
     if done.given_up:
-        context.output.note(f"{done.given_up:,} offsets are missing: they were given up")
+        context.output.note(f"{counted(done.given_up, 'offset is', 'offsets are')} missing: given up")

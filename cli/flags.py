@@ -9,9 +9,10 @@ from typing import Any
 
 import click
 
-from ..state.errors import InvalidRequest
+from ..state.errors import InvalidRequest, UnknownTopic
 from .context import Context
 from .gateway_access import COMMANDS
+from .topic_argument import TopicArgument, partition_meant
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -137,6 +138,16 @@ def pass_context(function: Callable[..., Any]) -> Callable[..., Any]:
         name = ctx.command_path.removeprefix(ctx.find_root().command_path).strip()
         if context.gateway is not None and name not in COMMANDS:
             raise InvalidRequest(f"tierstate {name} asks no gateway; {', '.join(COMMANDS)} do: --gateway")
-        return ctx.invoke(function, context, *args, **kwargs)
+        for param in ctx.command.params:
+            if isinstance(param.type, click.Path) and param.name in kwargs and kwargs[param.name] is not None:
+                context.places[param.get_error_hint(ctx).strip("'")] = Path(kwargs[param.name]).absolute()
+        try:
+            return ctx.invoke(function, context, *args, **kwargs)
+        except UnknownTopic as error:
+            typed = kwargs.get("topic")
+            meant = partition_meant(str(typed)) if typed == TopicArgument(str(typed), None) else None
+            if meant is None:
+                raise
+            raise UnknownTopic(f"{error.message} (did you mean {meant.typed}?)", **error.facts) from error
 
     return called

@@ -19,16 +19,16 @@ def gateway_client(context: Context) -> GatewayClient:
 
 
 def gateway_access(context: Context) -> GatewayAccess:
-    """Of ``--gateway``, else of the settings' own. InvalidRequest: who asks is not said, or twice, or the bucket is to
-    be read.
+    """Of ``--gateway``, else of the settings' own. InvalidRequest: it is no URL, who asks is not said, or twice, or the
+    bucket is to be read.
     """
-    from ..app.gateway_access import GATEWAY_TIMEOUT_S, GatewayAccess
+    from ..app.gateway_access import GATEWAY_TIMEOUT_S, GatewayAccess, gateway_url
     from ..app.gateway_login import client_certificate, gateway_login
     from ..state.errors import InvalidRequest
 
     if context.settings.view.source == "bucket":
         raise InvalidRequest("--gateway or --source bucket, not both")
-    url = context.gateway or f"http://{context.settings.gateway.listen}"
+    url = gateway_url(context.gateway or f"http://{context.settings.gateway.listen}", "--gateway")
     login = gateway_login(context.token_file, context.user, "--token-file", "--user")
     certificate = client_certificate(context.cert_file, context.key_file, "--cert-file", "--key-file")
     timeout_s = context.timeout or GATEWAY_TIMEOUT_S

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..runtime.units import counted
 from .context import Context
 from .flags import acts, pass_context
 from .topic_argument import TopicArgument, TopicType
@@ -83,7 +84,7 @@ def show(context: Context, keyring: Path | None, segments: bool) -> None:
     document = {"active": ring.active, "keys": keys, "not_encrypted": counts[None] if segments else None}
     context.output.table(columns, rows, document)
     if segments:
-        context.output.note(f"{counts[None]} segments are not encrypted")
+        context.output.note(f"{counted(counts[None], 'segment is', 'segments are')} not encrypted")
 
 
 @command.command("rotate", epilog="Example: tierstate keys rotate --from key1 --execute")

@@ -11,6 +11,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
@@ -27,7 +28,8 @@ COMPLETE_VARIABLE = "_TIERSTATE_COMPLETE"
 AGAIN_S = 0.05
 
 
-NO_ACCESS = {errno.EACCES, errno.EPERM, errno.EROFS}
+UNUSABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENAMETOOLONG}
+"""Errors of a file or folder that only somebody else's choice of it, or of its rights, can end."""
 
 
 class Commands(click.Group):
@@ -121,10 +123,12 @@ def _run(args: Sequence[str], context: Context) -> int:
         _trace(error)
         return exit_code(error)
     except OSError as error:
-        if error.errno not in NO_ACCESS or error.filename is None:
+        if error.errno not in UNUSABLE or error.filename is None:
             return _bug(context, error)
+        file = Path(os.fsdecode(error.filename)).absolute()
+        options = [f"{option}: " for option, place in context.places.items() if place in (file, *file.parents)]
         way_out = "give this user access, or name another place"
-        _tell(context, error, f"{error.filename}: {error.strerror}: {way_out}", USAGE)
+        _tell(context, error, f"{''.join(options[:1])}{error.filename}: {error.strerror}: {way_out}", USAGE)
         _trace(error)
         return USAGE
     except Exception as error:

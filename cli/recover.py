@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..runtime.units import counted
 from .begin_history import begin
 from .context import Context
 from .flags import acts, pass_context
@@ -168,9 +169,13 @@ def _show(output: Output, recovery: Recovery, executed: bool) -> None:
         _show_partition(output, recovery, plan)
     _list(output, "DAMAGED", [f"{each.key}: {each.problem}" for each in recovery.bucket.damaged])
     _list(output, "foreign", [f"{each.key}: {each.why}" for each in recovery.bucket.foreign])
-    _list(output, "uncommitted", [f"{each.base_key} ({each.bytes} bytes)" for each in recovery.bucket.uncommitted])
+    _list(
+        output,
+        "uncommitted",
+        [f"{each.base_key} ({counted(each.bytes, 'byte')})" for each in recovery.bucket.uncommitted],
+    )
     facts = "written" if executed else "to be written; --execute does it"
-    line(f"{recovery.writing} of {len(recovery.plans)} partitions {facts}")
+    line(f"{recovery.writing:,} of {counted(len(recovery.plans), 'partition')} {facts}")
 
 
 def _show_partition(output: Output, recovery: Recovery, plan: PartitionPlan) -> None:
@@ -183,7 +188,8 @@ def _show_partition(output: Output, recovery: Recovery, plan: PartitionPlan) -> 
         output.line(f"  this cluster has no such topic; read it by its id: tierstate consume {topic_id}:{number}")
     records = sum(each.segment.record_count for each in plan.restored)
     size = sum(each.segment.object_bytes for each in plan.restored)
-    output.line(f"  restored   {len(plan.restored)} segments, {records:,} records, {size:,} bytes, epoch {plan.epoch}")
+    restored = f"{counted(len(plan.restored), 'segment')}, {counted(records, 'record')}, {counted(size, 'byte')}"
+    output.line(f"  restored   {restored}, epoch {plan.epoch}")
     if plan.log_start is not None:
         output.line(f"  log start  {plan.log_start} (from the {plan.log_start_from})")
     for standing in plan.standing:

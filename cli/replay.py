@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..runtime.units import counted
 from .context import Context
 from .flags import pass_context
 from .positions import TimeType
@@ -112,10 +113,12 @@ def _print(
     }
     missing = sum(each.holes for each in said)
     if source == ARCHIVE and missing:
-        context.output.note(f"{missing} records were compacted away before they could be archived")
+        context.output.note(
+            f"{counted(missing, 'record was', 'records were')} compacted away before they could be archived"
+        )
     if context.as_json:
         context.output.document(document)
         return
-    context.output.line(f"{rows.facts} facts, live-set digest {rows.live_set}")
+    context.output.line(f"{counted(rows.facts, 'fact')}, live-set digest {rows.live_set}")
     for partition, topic, digest in rows.meanings:
         context.output.line(f"  {partition.named(topic)}  meaning {digest}")

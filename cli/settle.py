@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..runtime.units import counted
 from .context import Context
 from .flags import acts, pass_context
 from .topic_argument import TopicArgument, TopicType
@@ -118,7 +119,7 @@ def _show(context: Context, topic: str, view: PartitionView, unknown: Unknown | 
         line(f"  known         {_epochs(unknown.known.entries)} (epoch:offset), by {said}")
         line(f"  checkpoint    {_epochs(view.lineage.entries)}")
         below = [each for each in view.readable if each.offsets.start < start]
-        line(f"  remote below  {below[0].offsets.start}..{below[-1].offsets.end} in {len(below)} segments")
+        line(f"  remote below  {below[0].offsets.start}..{below[-1].offsets.end} in {counted(len(below), 'segment')}")
         line(f"  {CONTINUES.format(start=start)}")
         line(f"    believed    {_epochs(unknown.continues.entries)}")
         line(f"  {ANEW.format(start=start, topic=topic)}")

@@ -64,7 +64,7 @@ def create(
     --value-format makes a typed column of values; what does not parse keeps its bytes in _corrupt. Where the schema is
     the registry's latest, the table grows with it.
     """
-    with catalog_of(context) as catalog, context.connected() as connection:
+    with catalog_of(context, new=True) as catalog, context.connected() as connection:
         from ..lake.table_catalog import require_new
         from ..lake.table_facts import TableFacts
         from ..log.record_columns import record_schema
@@ -227,7 +227,7 @@ def follow(
 def _follow_once(context: Context, tables: tuple[str, ...], local: bool, run: AnyRun | None) -> None:
     failed: list[Exception] = []
     rows = []
-    with catalog_of(context) as catalog, context.connected(*NEEDED) as connection:
+    with catalog_of(context, new=True) as catalog, context.connected(*NEEDED) as connection:
         from ..lake.table_keeper import catch_up
         from ..lake.table_open import limits_of, means_of, open_log, pace_of
 
@@ -256,7 +256,7 @@ def _follow(context: Context, tables: tuple[str, ...], local: bool) -> None:
     keep_files_private(context)
     settings = context.settings_with(*NEEDED)
     logger = service_logs(context)
-    with catalog_of(context) as catalog:
+    with catalog_of(context, new=True) as catalog:
         from ..app.services import open_serving_parts
         from ..lake.table_keeper import Keeper, feed_table_metrics
         from ..lake.table_open import limits_of, log_of, pace_of, reads_of

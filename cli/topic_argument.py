@@ -47,10 +47,15 @@ def parse_topic(text: str) -> TopicArgument:
     return TopicArgument(topic, int(partition))
 
 
-def _as_typed(topic: str) -> str:
-    """What was probably meant, of a name that may have been copied from what Kafka or a command of ours printed."""
+def partition_meant(topic: str) -> TopicArgument | None:
+    """Return what is probably meant by a name as Kafka and our commands print a partition: ``orders-0``."""
     named = re.fullmatch(r"(.+)-([0-9]{1,10})", topic)
-    return f"{named[1]}:{named[2]}, or {topic}:0 if {topic} is the topic" if named else f"{topic}:0"
+    return TopicArgument(named[1], int(named[2])) if named else None
+
+
+def _as_typed(topic: str) -> str:
+    meant = partition_meant(topic)
+    return f"{meant.typed}, or {topic}:0 if {topic} is the topic" if meant else f"{topic}:0"
 
 
 class TopicType(click.ParamType[TopicArgument]):

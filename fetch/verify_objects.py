@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, fields
 from itertools import islice
 
 from ..log.isolation import MarkerCheck
+from ..runtime.units import counted
 from ..state.errors import CorruptData, InvalidRequest, ObjectNotFound
 from ..state.ids import TopicIdPartition
 from ..state.object_keys import ObjectKeys, ObjectKind, base_of, folder_of, object_key
@@ -84,7 +85,7 @@ class Verifier:
             if segment is None:
                 self.checked.orphan_objects += 1
                 self.checked.orphan_bytes += stray.size
-                what = f"orphan: no fact names it ({stray.size} bytes)"
+                what = f"orphan: no fact names it ({counted(stray.size, 'byte')})"
                 yield Finding(1, Severity.FINDING, view.partition, what, object=stray.key)
             elif segment.state is SegmentState.DELETE_SEGMENT_FINISHED:
                 what = "its delete is finished, but the object is there"

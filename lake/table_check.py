@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from ..fetch.planned_split import Skipped
 from ..log.record_columns import record_schema
 from ..log.record_digest import RecordDigest
+from ..runtime.units import counted
 from ..state.errors import InvalidRequest
 from ..state.offsets import Extent, Offset
 from .columns import Columns, Rows
@@ -98,7 +99,9 @@ def check_table(
         found.partitions.append(done)
     named = sum(each.rows + each.older for each in found.partitions)
     if (total := table.count()) != named and not found.findings:
-        found.findings.append(TableFinding(None, f"{total - named} rows are outside of what the table's place says"))
+        found.findings.append(
+            TableFinding(None, f"{counted(total - named, 'row is', 'rows are')} outside of what the table's place says")
+        )
     return found
 
 
@@ -162,12 +165,13 @@ def _difference(rows: pa.Table, made_by: Rows, records: pa.Table) -> tuple[str, 
     have, want = rows.column("offset").combine_chunks(), records.column("offset").combine_chunks()
     if not have.equals(want):
         if len(lacking := _not_in(want, have)):
-            return f"{len(lacking)} records of the log are no rows", lacking[0].as_py()
+            said = counted(len(lacking), "record of the log is no row", "records of the log are no rows")
+            return said, lacking[0].as_py()
         if len(strange := _not_in(have, want)):
-            return f"{len(strange)} rows are no records of the log", strange[0].as_py()
+            return f"{counted(len(strange), 'row is no record', 'rows are no records')} of the log", strange[0].as_py()
         counts = pc.value_counts(have)
         twice = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
-        return f"{len(have) - len(want)} rows are there again", twice[0].as_py()
+        return f"{counted(len(have) - len(want), 'row is', 'rows are')} there again", twice[0].as_py()
     ours = rows.select(made_by.schema.names)
     unlike = first_difference(ours, aligned(made_by.of(records), ours.schema))
     return None if unlike is None else (f"the column {unlike[0]} is not the log's", want[unlike[1]].as_py())

@@ -14,6 +14,7 @@ from ..fetch.reader import LogReader
 from ..runtime.clock import Clock
 from ..runtime.id_source import RandomIds
 from ..runtime.settings import Settings
+from ..state.errors import InvalidRequest
 from ..state.ids import FactId
 from .any_job import AnyRun
 from .kept import Keep, leased
@@ -29,17 +30,23 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def open_catalog(settings: Settings) -> Iterator[LakeCatalog]:
-    """For as long as the block lasts. Raises InvalidRequest, StorageUnavailable, AccessDenied."""
-    with closing(LakeCatalog(catalog_properties(settings), registry_access(settings.registry))) as catalog:
+def open_catalog(settings: Settings, *, new: bool) -> Iterator[LakeCatalog]:
+    """Open it for as long as the block lasts. Raises as `catalog_properties`, and StorageUnavailable, AccessDenied."""
+    with closing(LakeCatalog(catalog_properties(settings, new=new), registry_access(settings.registry))) as catalog:
         yield catalog
 
 
-def catalog_properties(settings: Settings) -> Mapping[str, str]:
-    """Of ``[catalog]``, or of the embedded one, whose folder is made."""
+def catalog_properties(settings: Settings, *, new: bool) -> Mapping[str, str]:
+    """Return those of ``[catalog]``, or of the embedded one, which is made if ``new``, else InvalidRequest."""
     if settings.catalog:
         return settings.catalog
     folder = settings.table.folder.absolute()
+    if not new and not (folder / "catalog.db").exists():
+        raise InvalidRequest(
+            "there is no catalog of tables: `tierstate table create TOPIC` makes one; another is named by table.folder "
+            "or [catalog]",
+            folder=folder,
+        )
     (folder / "warehouse").mkdir(parents=True, exist_ok=True)
     return {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": (folder / "warehouse").as_uri()}
 

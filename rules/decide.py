@@ -281,5 +281,5 @@ def _sweep(view: PartitionView, seen: Observed, policy: Policy, memory: Memory) 
 
 def _erase(view: PartitionView, seen: Observed, now: TimestampMs, memory: Memory) -> Erase | NothingToErase:
     if memory.term is None:
-        return NothingToErase("no term of this agent is in force")
+        return NothingToErase("no term is held now: the next copy, trim or expiry begins one, and erasing follows")
     return next_erasure(view, memory.term, seen.bounds.local_start, memory.archived_to, now)

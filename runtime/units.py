@@ -84,3 +84,8 @@ def show_duration(seconds: float) -> str:
         if seconds % SECOND_UNITS[name] == 0:
             return f"{int(seconds // SECOND_UNITS[name])}{name}"
     return f"{seconds:.6f}".rstrip("0").rstrip(".") + "s"
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """Return ``1 topic``, ``2,000 topics``; ``many`` is for words that do not take an s."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"

@@ -15,9 +15,8 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
-from ..app.gateway_access import GatewayAccess
+from ..app.gateway_access import GatewayAccess, gateway_url
 from ..app.split_reads import Access, access_by
 from ..runtime.units import parse_duration, parse_size
 from ..state.errors import InvalidRequest
@@ -224,9 +223,7 @@ def _gateway(options: Mapping[str, str]) -> GatewayAccess:
     """What it hands out is all there is: no option may say where else to read. Raises InvalidRequest."""
     from ..app.gateway_login import client_certificate, gateway_login
 
-    url = options["tierstate.gateway"].strip()
-    if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
-        raise InvalidRequest("option tierstate.gateway is a URL like https://gateway:8080", got=repr(url))
+    url = gateway_url(options["tierstate.gateway"], "option tierstate.gateway")
     refused = [name for name, _ in _names(options)] + [name for name in options if name.startswith("kafka.")]
     for name in refused:
         given = options.get(name, "").strip()

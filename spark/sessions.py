@@ -11,6 +11,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 from pyspark import SparkContext
@@ -62,14 +63,14 @@ def session(
     builder = SparkSession.Builder().appName(app_name)
     if master is not None:
         builder = builder.master(master)
-    for name, value in {PYTHON: python, SHORT_ERRORS: "true", **WORKER_WAIT, **(config or {})}.items():
+    for name, value in {SHORT_ERRORS: "true", **WORKER_WAIT, **(config or {}), PYTHON: python}.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
 
 
 def _wanted_python(config: Mapping[str, str]) -> str:
     """What was said before us counts: by the caller, by ``spark-submit``, by the environment."""
-    return config.get(PYTHON) or os.environ.get("PYSPARK_PYTHON") or _python()
+    return _without_blanks(config.get(PYTHON) or os.environ.get("PYSPARK_PYTHON") or sys.executable)
 
 
 @contextmanager
@@ -85,7 +86,7 @@ def local_session(
     # Said by PySpark 4.3 to everybody with pandas 3; nothing of ours goes through pandas.
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     folder = Path(tempfile.mkdtemp(prefix="tierstate-spark-"))
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = _python(folder)
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = _without_blanks(sys.executable, folder)
     try:
         session = _builder(app_name, cores, memory, folder, config or {}).getOrCreate()
         try:
@@ -96,20 +97,21 @@ def local_session(
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _python(folder: Path | None = None) -> str:
-    """This interpreter, under a name without blanks: if need be a script in ``folder``, else one that is gone at exit.
+@cache
+def _without_blanks(python: str, folder: Path | None = None) -> str:
+    """Return this interpreter's name, or where it has blanks, that of a script in ``folder`` or one removed at exit.
 
     Spark asks ``sh -c "command -v <python>"``, unquoted, before it looks for data sources, and finds none, without a
     word, when the path of the checkout has a blank (`Utils.checkCommandAvailable`, seen on 4.3.0). A script, because a
     link would not find its virtual environment.
     """
-    if not any(letter.isspace() for letter in sys.executable):
-        return sys.executable
+    if not any(letter.isspace() for letter in python):
+        return python
     if folder is None:
         folder = Path(tempfile.mkdtemp(prefix="tierstate-spark-"))
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
     script = folder / "python"
-    script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
+    script.write_text(f'#!/bin/sh\nexec {shlex.quote(python)} "$@"\n')
     script.chmod(0o755)
     return str(script)
 

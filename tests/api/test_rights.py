@@ -459,6 +459,8 @@ def test_who_may_only_describe_is_told_all_but_what_an_agent_says(asked: Asked) 
 def test_topics_are_those_that_the_caller_may_know_of(asked: Asked) -> None:
     found = json.loads(asked.run("topics", "--json", "--token-file", str(asked.token)).stdout)
     mine = [each for each in asked.guarded.house.json("topics") if each["topic"] in {each["topic"] for each in found}]
+    for each in (*found, *mine):
+        del each["partitions_in_trouble"]  # of agents, which a gateway asks behind its answers
     assert found == mine
     known = {asked.guarded.topic(name) for name, (_, may) in BINDINGS.items() if may != "nothing"}
     assert {each["topic"] for each in found} == known

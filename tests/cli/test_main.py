@@ -268,7 +268,7 @@ def test_an_unexpected_error_is_called_a_bug_and_traced_only_on_demand() -> None
     assert "Traceback" in debug.stderr
 
 
-@pytest.mark.parametrize(("kind", "code"), [("EACCES", 2), ("EROFS", 2), ("EBADF", 70)])
+@pytest.mark.parametrize(("kind", "code"), [("EACCES", 2), ("EROFS", 2), ("ENOTDIR", 2), ("EBADF", 70)])
 def test_a_place_that_the_user_may_not_use_is_a_sentence_and_no_bug(kind: str, code: int) -> None:
     command = broken(f"import errno; raise OSError(errno.{kind}, 'it is so', '/var/lib/place')")
     done = subprocess.run(command, env=clean_environment(), capture_output=True, text=True, timeout=60)

@@ -122,7 +122,7 @@ def test_what_is_said_of_the_kafka_client_holds() -> None:
 
 
 def test_the_spark_snippet_is_accepted() -> None:
-    code = snippet("SparkSession")
+    code = snippet("spark.session")
     given = dict(re.findall(r'\.option\("([^"]+)", "([^"]+)"\)', code))
     assert set(given) <= {option.name for option in OPTIONS}
     assert parsed(given) is not None

@@ -105,7 +105,8 @@ class Process:
         except StopIteration:
             self._act, self.next_step = None, ""
             # an agent that a fact of a later release stops begins no term, so it cannot tell what it saw
-            done = not self.worker.setbacks and not self.stopped_by
+            stopped = self.stopped_by or self.follower.store.state(self.world.cluster.partition).view().later
+            done = not self.worker.setbacks and not stopped
             if done and self._looks_in is not None and self._looks_in == self._leads_in():
                 self.world.cluster.looked = self._looks_in[0]
         except (Unavailable, TierStateLost):  # a custodian that can ask nobody says so

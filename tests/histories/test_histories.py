@@ -50,6 +50,8 @@ RARE = (
     "gap passed over",
 )
 LATE = ("late large put", "late large put after a deletion", "late large put over itself", "late small put")
+ONCE_BROKEN = (3398, 3979)
+"""Seeds of histories that broke in `make prove`, beyond those that run at night."""
 READS = ("remote read", "remote read that the broker confirmed", "LineageUnconfirmed")
 
 
@@ -61,6 +63,12 @@ def test_every_promise_holds_in_every_history(block: int) -> None:
     assert bad == [], "replay with: python -m tests.histories.history SEED"
     missing = [effect for effect in (*EFFECTS, *RARE, *READS) if not seen[effect]]
     assert missing == [], "the histories did not exercise what they are for"
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("seed", ONCE_BROKEN)
+def test_every_promise_holds_in_a_history_that_was_broken_once(seed: int) -> None:
+    assert broken(seed) is None, f"replay with: python -m tests.histories.history {seed}"
 
 
 @pytest.mark.parametrize("block", ONE_OF_THREE)

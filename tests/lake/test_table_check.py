@@ -85,13 +85,13 @@ def test_rows_whose_records_the_log_deleted_are_counted_and_not_compared(golden_
 def test_a_row_that_is_missing_is_found(world: TableWorld) -> None:
     first = world.first_offset()
     change(world, lambda rows: rows.slice(1), first, first)
-    assert problems(world) == [("1 records of the log are no rows", first)]
+    assert problems(world) == [("1 record of the log is no row", first)]
 
 
 def test_a_row_that_is_there_twice_is_found(world: TableWorld) -> None:
     first = world.first_offset()
     change(world, lambda rows: pa.concat_tables([rows, rows]), first, first)
-    assert problems(world) == [("1 rows are there again", first)]
+    assert problems(world) == [("1 row is there again", first)]
 
 
 def test_a_value_that_differs_is_found(world: TableWorld) -> None:
@@ -113,7 +113,7 @@ def test_a_row_that_no_place_names_is_found(world: TableWorld) -> None:
         return pa.concat_tables([rows, rows.set_column(at, "partition", pa.array([7], pa.int32()))])
 
     change(world, again, world.first_offset(), world.first_offset())
-    assert problems(world) == [("1 rows are outside of what the table's place says", None)]
+    assert problems(world) == [("1 row is outside of what the table's place says", None)]
 
 
 def test_rows_of_a_branch_that_the_log_lost_are_found(world: TableWorld) -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tierstate.runtime.units import parse_duration, parse_size, show_duration, show_size
+from tierstate.runtime.units import counted, parse_duration, parse_size, show_duration, show_size
 
 
 @pytest.mark.parametrize(
@@ -49,3 +49,9 @@ def test_a_size_reads_back_as_it_is_shown(size: int) -> None:
 @given(st.integers(0, 10**12))
 def test_a_duration_reads_back_as_it_is_shown(milliseconds: int) -> None:
     assert parse_duration(show_duration(milliseconds / 1000)) == milliseconds / 1000
+
+
+@pytest.mark.parametrize(("number", "said"), [(0, "0 topics"), (1, "1 topic"), (2, "2 topics"), (2000, "2,000 topics")])
+def test_one_of_a_thing_is_singular(number: int, said: str) -> None:
+    assert counted(number, "topic") == said
+    assert counted(number, "topic is", "topics are") == said + (" is" if number == 1 else " are")

@@ -142,7 +142,7 @@ def test_an_agent_of_every_topic_needs_no_right_to_tier_what_is_never_tiered(gua
     (rights,) = [
         each for each in guarded.user("agent").json("check", "--set", "tiering.include=.*") if each["check"] == "rights"
     ]
-    assert rights["detail"] == "all that an agent needs, on 1 topics"
+    assert rights["detail"] == "all that an agent needs, on 1 topic"
 
 
 def secured(guarded: Guarded) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
@@ -14,12 +15,13 @@ from pathlib import Path
 import pytest
 
 from tests.scenarios.house import TIERSTATE, House, Running, eventually, get, opened_house, run, side_by_side
+from tierstate.app.partition_facts import silent
 from tierstate.sandbox.kafka import KafkaSandbox
 
 pytestmark = pytest.mark.kafka
 
 RECORDS = 2_500
-SILENT = "agent of broker 1 did not answer"
+SILENT = silent(1)
 Digests = list[tuple[int, int, str]]
 
 
@@ -90,6 +92,18 @@ def test_consume_ranges_and_tiers_fit_together(tiered: Tiered) -> None:
         assert [int(line) for line in printed.split()] == list(offsets), flags
 
 
+@pytest.mark.parametrize("command", ["consume", "describe", "digest", "verify"])
+def test_the_name_of_a_partitions_folder_gets_a_hint_in_the_notation_of_commands(tiered: Tiered, command: str) -> None:
+    said = tiered.house.run(command, f"{tiered.topic}-1", code=2).stderr
+    assert f"(did you mean {tiered.topic}:1?)" in said
+
+
+def test_a_topic_that_is_not_there_gets_no_hint(tiered: Tiered) -> None:
+    assert "did you mean" not in tiered.house.run("consume", "orders", code=2).stderr
+    through = tiered.house.run("consume", "orders-0", "--gateway", tiered.url, code=2).stderr
+    assert "(did you mean orders:0?)" in through
+
+
 def test_consume_through_a_gateway_reads_the_same_records(tiered: Tiered) -> None:
     topic = f"{tiered.topic}:1"
     asked = ("consume", topic, "--json", "--from", "-900")
@@ -122,7 +136,7 @@ def test_json_is_one_document_or_one_object_a_line(tiered: Tiered) -> None:
     asked = [("topics",), ("segments", f"{topic}:0"), ("describe", topic)]
     topics, segments, described = map(json.loads, at_once(house, *((*each, "--json") for each in asked)))
     mine = next(each for each in topics if each["topic"] == topic)
-    assert (mine["partitions"], mine["partitions_in_trouble"]) == (2, 0)
+    assert (mine["partitions"], mine["partitions_in_trouble"]) == (2, 2), "its agent has ended"
     assert [each["state"] for each in segments] == ["COPY_SEGMENT_FINISHED"] * len(segments)
     assert mine["remote_segments"] == len(house.manifests()) > len(segments) > 0
     assert [(each["partition"], each["agent"]) for each in described] == [(0, SILENT), (1, SILENT)]
@@ -134,6 +148,17 @@ def test_json_is_one_document_or_one_object_a_line(tiered: Tiered) -> None:
     assert kinds.count("SegmentCopyFinished") == len(segments)
     assert {"LeaderElected", "LocalTrimIntended"} <= set(kinds)
     assert set(of_one.splitlines()) < set(of_all.splitlines())
+
+
+@pytest.mark.parametrize("through", ["brokers", "gateway"])
+def test_topics_and_status_count_the_partitions_of_a_silent_agent_alike(tiered: Tiered, through: str) -> None:
+    flags = ["--gateway", tiered.url] if through == "gateway" else []
+
+    def in_trouble(command: str) -> dict[str, int]:
+        return {each["topic"]: each["partitions_in_trouble"] for each in tiered.house.json(command, *flags)}
+
+    eventually(lambda: in_trouble("status")[tiered.topic] == 2)  # a gateway asks agents behind its answers
+    assert in_trouble("topics") == in_trouble("status")
 
 
 @pytest.mark.essential
@@ -159,6 +184,28 @@ def test_replay_to_a_position_is_the_view_of_that_time(tiered: Tiered) -> None:
     assert early["facts"] < late["facts"]
     assert late["live_set_digest"] == now["live_set_digest"]
     assert "name T:P" in house.run("replay", "--to-position", "1", code=2).stderr
+
+
+def test_describe_says_of_an_agent_what_its_state_means(kafka: KafkaSandbox, tmp_path: Path) -> None:
+    """Stopped, and started again with nothing to do."""
+    house = House(kafka, tmp_path / "house", "commands-agent")
+    house.run("init")
+    topic = house.create("t")
+    house.append(topic, RECORDS)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    asked = ("agent", "--set", f"management.listen={address}")
+    agent = house.start(*asked)
+    eventually(lambda: len(house.logs(topic)) == 1)
+    agent.stop()
+    stopped = house.run("describe", topic).stdout
+    assert "did not answer: it is stopped or cannot be reached; reads go on, copies and trims wait for it" in stopped
+    agent = house.start(*asked)
+    idle = "not erased    no term is held now: the next copy, trim or expiry begins one, and erasing follows"
+    eventually(lambda: idle in house.run("describe", topic).stdout)
+    agent.stop()
+    house.close()
 
 
 def test_init_shows_then_creates_then_finds_it_and_check_agrees(kafka: KafkaSandbox, tmp_path: Path) -> None:
@@ -217,5 +264,5 @@ def test_check_warns_of_patterns_without_topics_and_of_topics_that_are_never_tie
         house.create("orders")
         (row,) = [each for each in house.json("check", *topics) if each["check"] == "topics"]
         assert (row["ok"], row["state"]) == (True, "warning")
-        assert row["detail"].startswith("1 topics are tiered; tiering.include 'no-such-topic' matches no topic; ")
+        assert row["detail"].startswith("1 topic is tiered; tiering.include 'no-such-topic' matches no topic; ")
         assert f"{compacted} is not tiered: compacted topic" in row["detail"]

@@ -66,7 +66,7 @@ class Tiered:
     def recovers(self) -> None:
         """By the documented commands, into the empty topic that is there; and goes on."""
         house = self.house
-        assert "1 of 1 partitions written" in house.run("recover", "--execute", "--agents-are-stopped").stdout
+        assert "1 of 1 partition written" in house.run("recover", "--execute", "--agents-are-stopped").stdout
         self.agent()
         assert set(self.objects) <= set(house.objects())
         assert house.holds(self.topic, 2 * RECORDS)

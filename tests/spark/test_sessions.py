@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import site
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +13,7 @@ import pyspark
 import pytest
 
 pytestmark = pytest.mark.spark
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 SUBMIT = Path(pyspark.__file__).parent / "bin" / "spark-submit"
 JOB = """
 import tierstate.spark
@@ -49,3 +52,30 @@ def test_a_session_finds_tierstate_where_python3_has_none(command: list[str], tm
     assert "Traceback" not in said[0]
     assert "its workers have another Python" in said[1]
     assert "/elsewhere/python" in said[1]
+
+
+def begun_sessions() -> set[str]:
+    """How the pages begin a session, each way once."""
+    snippets = [
+        code
+        for page in DOCS.glob("*.md")
+        for code in re.findall(r"^```python\n(.*?)^```", page.read_text(), re.M | re.S)
+    ]
+    return {code[: found.end()] for code in snippets if (found := re.search(r"^spark = .*\n", code, re.M))}
+
+
+@pytest.mark.parametrize("said", [False, True], ids=["", "PYSPARK_PYTHON"])
+@pytest.mark.parametrize("begun", sorted(begun_sessions()))
+def test_a_session_begun_as_a_page_says_finds_tierstate_in_a_folder_with_a_blank(
+    begun: str, said: bool, tmp_path: Path
+) -> None:
+    folder = tmp_path / "my checkout"
+    python = folder / ".venv" / "bin" / "python"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder / ".venv")], check=True, timeout=100)
+    [packages] = folder.glob(".venv/lib/*/site-packages")
+    (packages / "ours.pth").write_text(f"import site; site.addsitedir({site.getsitepackages()[0]!r})\n")
+    (folder / "job.py").write_text(begun + 'spark.read.format("tierstate").option("subscribe", "orders").load()\n')
+    environ = {name: value for name, value in os.environ.items() if name != "PYSPARK_PYTHON"}
+    environ |= {"SPARK_LOCAL_IP": "127.0.0.1"} | ({"PYSPARK_PYTHON": str(python)} if said else {})
+    done = subprocess.run([python, "job.py"], env=environ, cwd=folder, capture_output=True, text=True, timeout=300)
+    assert "InvalidRequest: option kafka.bootstrap.servers must be set" in done.stderr
