@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from ..app.pool import Pool
+from ..fetch.as_written import as_written
 from ..fetch.piece import Fetched
-from ..log.batch import iter_batches
 from ..runtime.allocator import LARGER_THAN_READS
-from ..state.errors import CorruptData, TierstateError
+from ..state.errors import TierstateError
 from ..state.offsets import Offset
 from ..state.routing import Isolation, Tier
 from .budget import Budget
@@ -162,27 +162,3 @@ async def wait_for_one(reads: list[ColdRead], seconds: float) -> None:
             await asyncio.wait(running, timeout=left, return_when=asyncio.FIRST_COMPLETED)
         else:
             await asyncio.sleep(left)
-
-
-def as_written(piece: Fetched, source: str) -> Fetched:
-    """The leading batches whose CRC is right and that may be shown: a batch goes to the client whole, records and all.
-
-    Clients need not look at CRCs, and librdkafka does not. A batch that reaches into what the broker itself has is of
-    the same log, and stays. Raises CorruptData when no batch is left: the next read begins at the bad one. The log's
-    branches part at batches, so none reaches beyond the limit for another reason.
-    """
-    limit = piece.limit if piece.limit < piece.bounds.local_start else None
-    stop, reached, wrong = 0, piece.offset, None
-    try:
-        for batch in iter_batches(piece.data, source=source, verify_crc=not piece.checked):
-            if limit is not None and batch.last_offset >= limit:
-                wrong = CorruptData("a batch reaches beyond where its log ends", offset=piece.offset, limit=limit)
-                break
-            stop, reached = batch.position + batch.size_bytes, Offset(batch.last_offset + 1)
-    except CorruptData as error:
-        wrong = error
-    if wrong is None:
-        return piece
-    if not stop:
-        raise wrong
-    return replace(piece, data=piece.data[:stop], next_offset=min(reached, piece.next_offset))
