@@ -111,7 +111,7 @@ class _Reading:
         self._window_bytes = min(reads.window_bytes, NEAR_BYTES if isinstance(reads.store, NearStore) else WINDOW_BYTES)
         self._aborted = aborted_of(self._segment, reader, self._offsets, reads.isolation)
         self._markers = MarkerCheck(AbortFilter(self._aborted), self._segment.object_key)
-        self._order = BatchOrder(reader, self._segment.offsets.start, self._segment.offsets.end)
+        self._order = BatchOrder(reader, self._segment)
         self._table = np.empty((_ROWS, kernels.HEADER_COLUMNS), np.int64)
         self._next = self._offsets.start
         self._finished = False
@@ -244,7 +244,8 @@ class _Reading:
 
     def _check_order(self, data: memoryview, rows: Table) -> None:
         positions = rows[:, kernels.POSITION] + self._position
-        if self._order.holds(positions, rows[:, kernels.BASE], rows[:, kernels.LAST], rows[:, kernels.SIZE]):
+        columns = (rows[:, each] for each in (kernels.BASE, kernels.LAST, kernels.SIZE, kernels.EPOCH))
+        if self._order.holds(positions, *columns):
             return
         for at in rows[:, kernels.POSITION].tolist():  # one of them says what is wrong
             self._order.check(read_header(data, at, self._segment.object_key, self._position))
