@@ -21,6 +21,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 
+import google_crc32c
 import numpy as np
 
 from ..log import kernels
@@ -115,6 +116,8 @@ class _Reading:
         self._table = np.empty((_ROWS, kernels.HEADER_COLUMNS), np.int64)
         self._next = self._offsets.start
         self._finished = False
+        self._crc = 0 if self._offsets == self._segment.offsets else None
+        """Of the plain log as far as it is taken, where all of it is read."""
         self._first, self._position = self._begin(left)
         self._loaded = self._position
         """The plain log is taken up to here."""
@@ -171,6 +174,18 @@ class _Reading:
             yield from self.take(self._reader.load(each, self._buffers, threading.Event()))
         if not self._finished and self._tails:
             raise self._inside_a_batch()
+        self._require_its_log()
+
+    def _require_its_log(self) -> None:
+        """Raises CorruptData where what was read from end to end is another log, though each batch of it is right."""
+        read = self._crc is not None and self._loaded == self._reader.plain_bytes
+        if read and self._crc != self._segment.log_crc32c:
+            raise CorruptData(
+                "the log is not the one that was copied: its CRC-32C is another",
+                file=self._segment.object_key,
+                expected=f"{self._segment.log_crc32c:08x}",
+                found=f"{self._crc:08x}",
+            )
 
     def take(self, window: Window) -> Iterator[PartPiece]:
         """The batches that end in it."""
@@ -197,6 +212,8 @@ class _Reading:
         skipped = self._loaded - window.start  # chunks are loaded whole
         fresh = window.data[skipped:]
         self._loaded += len(fresh)
+        if self._crc is not None:
+            self._crc = google_crc32c.extend(self._crc, np.frombuffer(fresh, np.uint8))  # it takes no memoryview
         if self._missing > len(fresh):
             self._tails.append(bytes(fresh))
             self._missing -= len(fresh)

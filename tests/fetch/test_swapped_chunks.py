@@ -50,7 +50,7 @@ def encrypted(folder: Folder, objects: ObjectStore, segment: RemoteSegment, chun
     return store
 
 
-def read_as_planned(store: MemoryStore, segment: RemoteSegment, read_bytes: int) -> Iterator[Row]:
+def read_as_planned(store: ObjectStore, segment: RemoteSegment, read_bytes: int) -> Iterator[Row]:
     """As a split does."""
     reads = RemoteReads(store, KEYS, Isolation.READ_UNCOMMITTED, read_bytes)
     end = Offset(segment.offsets.end + 1)

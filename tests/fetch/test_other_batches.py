@@ -1,9 +1,10 @@
-"""Bits of a batch's header that no CRC covers: no reader of a whole segment takes another base offset, or epoch."""
+"""What no batch's own CRC shows: another base offset, another leader epoch, and batches of another log."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+import google_crc32c
 import pytest
 
 from tests.fetch.test_swapped_chunks import Read, read, read_as_planned
@@ -43,3 +44,23 @@ def test_a_flipped_bit_of_any_batch_is_refused_before_its_records_are_handed_out
                 found.extend(read(store, segment, read_bytes))
             assert found == expected[: len(found)]
             assert len(found) <= header.base_offset - segment.offsets.start
+
+
+@pytest.mark.parametrize("chunk_bytes", [4096, 1 << 20])
+@pytest.mark.parametrize("read_bytes", [1, 1 << 20])
+def test_who_reads_a_segment_from_end_to_end_refuses_another_log_of_the_same_offsets(
+    read_bytes: int, chunk_bytes: int, golden_log: Callable[..., Golden]
+) -> None:
+    golden = golden_log("none", copies=1, chunk_bytes=chunk_bytes, compression=Compression.NONE)
+    (segment,) = golden.segments
+    store, key = golden.tiers.store, object_key(segment.object_key, ObjectKind.LOG)
+    another = bytearray(store.get(key))
+    header = list(iter_batches(bytes(another), source="log"))[-1]
+    batch = memoryview(another)[header.position : header.position + header.size_bytes]
+    batch[-3] ^= 1  # of its last value
+    batch[17:21] = google_crc32c.value(bytes(batch[21:])).to_bytes(4, "big")
+    list(iter_batches(bytes(another), source="log"))
+    store.delete(key)
+    store.put_if_absent(key, bytes(another))
+    with pytest.raises(CorruptData, match="not the one that was copied"):
+        list(read_as_planned(store, segment, read_bytes))
