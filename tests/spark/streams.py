@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import DataStreamWriter
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tests.spark.conftest import rows_of
 from tests.spark.tiers import Record
 
 Batches = dict[int, list[Record]]
-PATIENCE_S = 500.0
+PATIENCE_S = 500
 """Every batch starts tasks, and each of them takes seconds on a busy machine."""
 
 
