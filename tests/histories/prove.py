@@ -31,8 +31,8 @@ APART: dict[str, type[ClonedWorld] | type[RestoredWorld]] = {
     "copied cluster": ClonedWorld,
     "restored topic": RestoredWorld,
 }
-APART_EVERY = 20
-"""Worlds of their own: of every twentieth seed there is one of each, too."""
+APART_EVERY = 50
+"""Worlds of their own: of every fiftieth seed there is one of each, too."""
 LOADED = """
 import sys, tests.histories.prove
 print(*(module.__file__ for module in list(sys.modules.values()) if getattr(module, "__file__", None)), sep="\\n")

@@ -49,6 +49,18 @@ class PassingClock:
             self._ahead += seconds
 
 
+class StoreClock(SystemClock):
+    """The clock of an S3 client whose repeats wait for nothing. It does not jump with the hours that pass.
+
+    The store's ``Date`` is then heard at the system's time, as the acknowledgements of the brokers are, and both are as
+    far ahead as the agent's clock. With a `PassingClock` the date would stay behind, and clocks that disagree stop
+    everything that deletes.
+    """
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(min(seconds, REST_S))
+
+
 class RefusingStore(DirectoryStore):
     """A folder that says no: ``refuses(operation, key)`` answers the error, or None. ``asked`` counts by operation."""
 

@@ -53,7 +53,7 @@ with local_session("everybody", 2, memory="512m") as spark:
         stream = spark.readStream.format("tierstate").options(**options)
         stream = stream.option("maxOffsetsPerTrigger", limit).load()
         query = stream.writeStream.foreachBatch(keep).option("checkpointLocation", f"{folder}/{name}")
-        query.trigger(availableNow=True).start().awaitTermination(300)
+        assert query.trigger(availableNow=True).start().awaitTermination(300), "the query did not end"
         found[name] = [[digest.count, digest.hexdigest()] for digest in digests]
 print(json.dumps(found))
 """

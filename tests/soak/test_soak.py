@@ -37,6 +37,7 @@ def test_it_holds_and_says_what_it_did(soak: Soak) -> None:
     assert found["checks"]["segments_verified"] > 0
     assert all(each["shown"] for each in found["disturbances"])
     assert "it held" in pages(found)
+    assert not any(len(each.client) for each in soak.ground.writers), "the truth does not know of all that was sent"
 
 
 def test_one_record_of_the_truth_changed_is_found(soak: Soak) -> None:

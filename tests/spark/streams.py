@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tests.spark.conftest import rows_of
 from tests.spark.tiers import Record
 
 Batches = dict[int, list[Record]]
+PATIENCE_S = 500
+"""Every batch starts tasks, and each of them takes seconds on a busy machine."""
 
 
 def run(
@@ -36,9 +39,17 @@ def run(
         found[number] = rows_of(frame)
 
     frame = spark.readStream.format(source).options(**options).load()
-    query = frame.writeStream.foreachBatch(keep).option("checkpointLocation", str(checkpoint))
-    query.trigger(availableNow=True).start().awaitTermination(120)
+    ends(frame.writeStream.foreachBatch(keep).option("checkpointLocation", str(checkpoint)))
     return found
+
+
+def ends(writer: DataStreamWriter) -> None:
+    """The query is started, and ends with what is there. A query that does not end in time is no reading to judge."""
+    query = writer.trigger(availableNow=True).start()
+    try:
+        assert query.awaitTermination(PATIENCE_S), f"the query did not end: {query.lastProgress}"
+    finally:
+        query.stop()
 
 
 def records_of(batches: Batches) -> list[Record]:

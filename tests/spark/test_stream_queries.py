@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tests.spark.conftest import record
-from tests.spark.streams import Batches, offsets_of, places_of, records_of, run
+from tests.spark.streams import Batches, ends, offsets_of, places_of, records_of, run
 from tests.spark.tiers import Record, Tiers
 from tierstate.log.record_digest import RecordDigest
 from tierstate.spark.digest import DigestRange, digest_via_spark
@@ -113,9 +113,9 @@ def test_a_job_that_is_killed_and_started_again_loses_and_repeats_nothing(
             job.wait()
         for partition in (0, 1):
             tiers.trim(name, partition, 200 * life)
-    frame = spark.readStream.format("tierstate").options(**options).load().select("partition", "offset")
-    writer = frame.writeStream.format("json").option("path", str(out)).option("checkpointLocation", str(checkpoint))
-    writer.trigger(availableNow=True).start().awaitTermination(120)
+    rest = options | {"maxOffsetsPerTrigger": "400"}  # a batch takes a second or more, whatever is in it
+    frame = spark.readStream.format("tierstate").options(**rest).load().select("partition", "offset")
+    ends(frame.writeStream.format("json").option("path", str(out)).option("checkpointLocation", str(checkpoint)))
     found = spark.read.schema("partition int, offset long").json(str(out)).collect()
     assert sorted(tuple(row) for row in found) == [
         (partition, offset) for partition in (0, 1) for offset in range(RECORDS)

@@ -12,6 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tests.spark.streams import ends
 from tests.spark.tiers import Tiers
 from tierstate.spark.options import parse_options
 from tierstate.state.errors import InvalidRequest
@@ -112,8 +113,7 @@ def test_a_stream_has_the_typed_values_of_a_batch(
     def keep(batch: DataFrame, number: int) -> None:
         found.extend(batch.collect())
 
-    query = frame.writeStream.foreachBatch(keep).option("checkpointLocation", str(tmp_path))
-    query.trigger(availableNow=True).start().awaitTermination(120)
+    ends(frame.writeStream.foreachBatch(keep).option("checkpointLocation", str(tmp_path)))
     assert sorted(found, key=lambda row: (row["partition"], row["offset"])) == _rows(_typed(spark, tiers, events))
 
 
