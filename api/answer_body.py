@@ -2,7 +2,8 @@
 
     piece  ->  blocks  ->  the caller's form  ->  (zstd, gzip)  ->  chunks that are ready
 
-What is wrong with a record is so said by a status, never by a body that breaks off. Of an answer that is longer than
+What is wrong with a record is so said by a status, never by a body that breaks off: the answer ends before a damaged
+batch, and the call for the next offset says what is wrong. Of an answer that is longer than
 `READY_BYTES` the rest is only looked through (decoded, CRCs checked, parsed where JSON was asked for), and encoded when
 the client has taken what came before.
 Memory, all taken of `answer_memory.py` before it is used: what is ready; of a rest, the batches as stored and the
@@ -18,10 +19,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ..app.registered_values import AnswerValues
+from ..fetch.as_written import as_written, below
 from ..fetch.piece import Fetched
 from ..log.decode import RecordBlock, bytes_below, decode_records
 from ..log.json_lines import CHUNK_BYTES, Encoding
-from ..state.errors import BatchTooLarge, TierstateError
+from ..state.errors import BatchTooLarge, CorruptData, TierstateError
 from ..state.offsets import Offset
 from ..state.routing import Isolation, Tier
 from .answer_memory import Held
@@ -75,7 +77,11 @@ class AnswerBody:
         """``most_unpacked``: the bytes that one batch may unpack to. ``scan``: only what it looks for."""
         self.call, self._scan = call, scan
         self._reached: Offset | None = None
-        """How far a scan is through."""
+        """How far it is through; None before the first block."""
+        self._behind: _Shown | None = None
+        """What the rest is made of."""
+        self.short = False
+        """Whether it ends before a batch that cannot be shown."""
         self.ready: list[Ready] = []
         self.size = 0
         """Of what is ready."""
@@ -97,7 +103,7 @@ class AnswerBody:
         """Whether another piece may follow: records are missing that were asked for by their number, or looked for."""
         if self._scan is not None:
             return self._scan.stopped is None
-        return self._rest is None and bool(self._left) and self.stored < self.call.max_bytes
+        return not self.short and self._rest is None and bool(self._left) and self.stored < self.call.max_bytes
 
     @property
     def whole(self) -> bool:
@@ -107,17 +113,21 @@ class AnswerBody:
     def add(self, piece: Fetched) -> Offset:
         """The records of a piece that were asked for; where to go on.
 
-        Raises CorruptData, NotJson, BatchTooLarge, Throttled. A scan that got on ends instead: whoever looks on from
-        there is told.
+        Raises CorruptData, NotJson, BatchTooLarge, Throttled. An answer that got on ends before damage and before a
+        batch that is too large, and a scan before any error: whoever reads on from there is told.
         """
         self.stored += len(piece.data)
         try:
             self._reached = self._add(piece)
-        except TierstateError:
-            if self._scan is None or self._reached is None:
+        except TierstateError as error:
+            if self._reached is None or (self._scan is None and not isinstance(error, (CorruptData, BatchTooLarge))):
                 raise
-            self._scan.stop(ScanEnd.ERROR)
-            self._held.resize(self.size)
+            if self._scan is not None:
+                self._scan.stop(ScanEnd.ERROR)
+            if self._behind is not None:
+                self._behind.end_at(self._reached)
+            self.short = True
+            self._held.resize(self.size + (0 if self._rest is None else len(piece.data) + self._beside))
         return self._reached
 
     def _add(self, piece: Fetched) -> Offset:
@@ -133,10 +143,9 @@ class AnswerBody:
                         self._encode(block, blocks, piece)
                     else:
                         _look_at(block, self.call.media_type)
-                    if self._scan is not None:
-                        self._reached = blocks.reached
-                        if self._is_enough(self._scan, blocks):
-                            break
+                    self._reached = blocks.reached
+                    if self._scan is not None and self._is_enough(self._scan, blocks):
+                        break
                 break
             except _TooLarge as error:
                 if self._most == self._most_unpacked:
@@ -177,8 +186,8 @@ class AnswerBody:
             self._take(chunk)
             if self.size >= self._ready_bytes:
                 left = blocks.left if self._scan is None else 0
-                behind = _Shown(self.call, replace(piece, offset=blocks.reached), self._most_unpacked, left)
-                self._rest = self._remaining(chunks, behind, piece.tier)
+                self._behind = _Shown(self.call, replace(piece, offset=blocks.reached), self._most_unpacked, left)
+                self._rest = self._remaining(chunks, self._behind, piece.tier)
                 return
 
     def _remaining(self, chunks: Iterator[Chunk], blocks: _Shown, tier: Tier) -> Iterator[Chunk]:
@@ -207,7 +216,7 @@ class AnswerBody:
 class ReadyBody:
     """All of it, of one piece. As `AnswerBody`."""
 
-    wants_more, whole, ended = False, True, True
+    wants_more, whole, ended, short = False, True, True, False
 
     def __init__(self, ready: list[Ready], size: int, stored: int) -> None:
         self.ready, self.size, self.stored = ready, size, stored
@@ -227,10 +236,14 @@ class StoredBody(ReadyBody):
         self._source, self._held = call.source, held
 
     def add(self, piece: Fetched) -> Offset:
-        """Raises CorruptData."""
+        """The batches before a damaged one. Raises CorruptData where it is the first."""
         self._held.resize(2 * len(piece.data))
+        try:
+            size = len(piece.data) if piece.checked else bytes_below(piece.data, piece.limit, source=self._source)
+        except CorruptData:
+            piece, self.short = as_written(piece, self._source), True
+            size = len(piece.data)
         whole = len(piece.data)
-        size = whole if piece.checked else bytes_below(piece.data, piece.limit, source=self._source)
         trailer = batches_trailer(piece)
         self.ready = [BodyParts([piece.data if size == whole else memoryview(piece.data)[:size], trailer])]
         self.size, self.stored = size + len(trailer), whole
@@ -275,6 +288,10 @@ class _Shown:
             if self.left == 0 or (self._scan is not None and self._scan.stopped is not None):
                 return
         self.through = True
+
+    def end_at(self, offset: Offset) -> None:
+        """Before anything of it was taken: only what begins below the offset."""
+        self._piece = below(self._piece, offset)
 
     def _blocks(self) -> Iterator[RecordBlock]:
         found = decode_records(

@@ -227,7 +227,7 @@ async def _answer(service: FetchService, call: Call, caller: Caller, held: Held,
             break  # what is there is an answer; the call for the next offset says what is wrong
     if not body.ended:
         body.end()
-    if taken == 1 and body.whole and first.read is not None and scan is None and may_be_kept(call):
+    if taken == 1 and body.whole and not body.short and first.read is not None and scan is None and may_be_kept(call):
         service.kept.offer(first.read, call, body.ready, body.stored, next_offset)
     return answer_of(call, first, tiers, next_offset, body, pool, scan)
 

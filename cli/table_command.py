@@ -225,7 +225,7 @@ def follow(
 
 
 def _follow_once(context: Context, tables: tuple[str, ...], local: bool, run: AnyRun | None) -> None:
-    failed: list[TierstateError] = []
+    failed: list[Exception] = []
     rows = []
     with catalog_of(context, new=True) as catalog, context.connected(*NEEDED) as connection:
         from ..lake.table_keeper import catch_up
@@ -238,9 +238,9 @@ def _follow_once(context: Context, tables: tuple[str, ...], local: bool, run: An
                     means = means_of(context.settings, keep, run)
                     pace = pace_of(context.settings, connection.clock)
                     done = catch_up(catalog, name, log, limits_of(context.settings), pace, means)
-            except TierstateError as error:
+            except Exception as error:  # of one table: the others are followed
                 failed.append(error)
-                context.output.note(f"{name}: {error}")
+                context.output.note(f"{name}: {error if isinstance(error, TierstateError) else repr(error)}")
                 continue
             rows.append((name, done.commits, done.rows, done.files, done.corrupt, done.missed, len(done.waiting)))
             failed += done.waiting.values()

@@ -1,7 +1,10 @@
-"""Batches of a copied log come in the order in which they were written; whoever swapped chunks is found out.
+"""Batches of a copied log come as they were written: none is missing, moved, or of another leader.
 
-A gap between two batches is legal (a topic that was compacted once), and what was left out looks like one. Encrypted
-chunks of equal size can be swapped and still decrypt: the format binds a chunk to its segment, not to its place.
+No CRC covers the base offset and the leader epoch of a batch, and whoever swapped chunks is found out here, too:
+encrypted chunks of equal size can be swapped and still decrypt, for the format binds a chunk to its segment alone.
+A gap between two batches is legal where a topic was compacted once, and where a transaction ended there is a marker
+that is no record. A segment with a record for each of its offsets has neither, so each batch begins where the one
+before ended.
 """
 
 from __future__ import annotations
@@ -14,25 +17,29 @@ import numpy.typing as npt
 from ..log.batch import BatchHeader
 from ..state.errors import CorruptData
 from ..state.offsets import Offset
+from ..state.segment import RemoteSegment
 from ..storage.segment.reader import SegmentReader
 
 NO_OFFSET = 2**63 - 1
 """Greater than any."""
+Numbers = npt.NDArray[np.int64]
 
 
 class BatchOrder:
-    """Of one read. ``floor``: no offset below it may come, because everything below was read, or is in no batch here.
-    ``end``: the segment's last offset; nothing may follow the batch that holds it.
+    """Of one read of a segment. ``begin``: the offset with which its first batch begins, where that is known.
 
     A segment of ours says with which offset each chunk begins, so a batch in another chunk than its own is found before
     anything of it is handed out. In a foreign segment it is found when the offsets go back.
     """
 
-    def __init__(self, reader: SegmentReader, floor: Offset, end: Offset) -> None:
+    def __init__(self, reader: SegmentReader, segment: RemoteSegment, begin: Offset | None = None) -> None:
         block = reader.manifest.tierstate
         self._firsts = None if block is None else block.chunk_first_offsets
-        self._chunk_bytes, self._file, self._floor = reader.manifest.chunks.chunk_bytes, reader.log.key, floor
-        self._end, self._log_bytes = end, reader.plain_bytes
+        self._chunk_bytes, self._file = reader.manifest.chunks.chunk_bytes, reader.log.key
+        self._start, self._end, self._log_bytes = segment.offsets.start, segment.offsets.end, reader.plain_bytes
+        self._is_full = segment.record_count == self._end - self._start + 1
+        self._epochs = segment.leader_epochs
+        self._floor, self._begin = self._start if begin is None else begin, begin
 
     def check(self, batch: BatchHeader) -> None:
         """Raises CorruptData for one that cannot follow the one before, or cannot begin in its chunk."""
@@ -40,9 +47,20 @@ class BatchOrder:
         facts = {"file": self._file, "chunk": chunk, "position": batch.position, "offset": base}
         if base < self._floor:
             raise CorruptData("batch offsets do not increase", **facts, expected_from=self._floor)
-        if batch.last_offset >= self._end and batch.position + batch.size_bytes < self._log_bytes:
+        begin = self._start if batch.position == 0 else self._begin
+        if self._is_full and begin is not None and base != begin:
+            raise CorruptData("a batch does not begin where the one before ended", **facts, expected=begin)
+        ends = batch.position + batch.size_bytes >= self._log_bytes
+        if batch.last_offset >= self._end and not ends:
             raise CorruptData("batches follow the last offset of the segment", **facts, last_offset=self._end)
-        self._floor = Offset(batch.last_offset + 1)
+        if self._is_full and ends and batch.last_offset != self._end:
+            raise CorruptData("the log does not end with the segment", **facts, last_offset=self._end)
+        known, found = self._epochs.epoch_at(base), batch.partition_leader_epoch
+        if found != known and (known is not None or found > self._epochs.entries[0].epoch):
+            raise CorruptData(
+                "a batch is of another leader epoch than its segment", **facts, expected=known, found=found
+            )
+        self._floor = self._begin = Offset(batch.last_offset + 1)
         if self._firsts is None:
             return
         first = self._firsts[chunk]
@@ -50,27 +68,37 @@ class BatchOrder:
         if first is None or base < first or (stop is not None and base >= stop):
             raise CorruptData("a batch lies in another chunk than its manifest says", **facts)
 
-    def holds(
-        self,
-        positions: npt.NDArray[np.int64],
-        bases: npt.NDArray[np.int64],
-        lasts: npt.NDArray[np.int64],
-        sizes: npt.NDArray[np.int64],
-    ) -> bool:
+    def holds(self, positions: Numbers, bases: Numbers, lasts: Numbers, sizes: Numbers, epochs: Numbers) -> bool:
         """`check` of many batches at once. False when one of them may have to be refused: nothing is done then."""
-        held = bases[0] >= self._floor and bool(
-            np.all(bases[1:] > lasts[:-1]) and np.all((lasts < self._end) | (positions + sizes >= self._log_bytes))
-        )
+        ends = positions + sizes >= self._log_bytes
+        held = bases[0] >= self._floor and bool(np.all(bases[1:] > lasts[:-1]) and np.all((lasts < self._end) | ends))
+        if held and self._is_full:
+            begin = self._start if positions[0] == 0 else bases[0] if self._begin is None else self._begin
+            held = bool(
+                bases[0] == begin and np.all(bases[1:] == lasts[:-1] + 1) and np.all((lasts == self._end) | ~ends)
+            )
+        held = held and self._are_of_its_epochs(bases, epochs)
         if held and self._bounds is not None:
             firsts, stops = self._bounds
             chunks = positions // self._chunk_bytes
             held = bool(np.all(bases >= firsts[chunks]) and np.all(bases < stops[chunks]))
         if held:
-            self._floor = Offset(int(lasts[-1]) + 1)
+            self._floor = self._begin = Offset(int(lasts[-1]) + 1)
         return held
 
+    def _are_of_its_epochs(self, bases: Numbers, found: Numbers) -> bool:
+        starts, epochs = self._lineage
+        at = np.searchsorted(starts, bases, side="right") - 1
+        return bool(np.all(np.where(at < 0, found <= epochs[0], found == epochs[at])))
+
     @cached_property
-    def _bounds(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None:
+    def _lineage(self) -> tuple[Numbers, Numbers]:
+        """Where each epoch begins, and each epoch."""
+        entries = self._epochs.entries
+        return np.array([each.start_offset for each in entries]), np.array([each.epoch for each in entries])
+
+    @cached_property
+    def _bounds(self) -> tuple[Numbers, Numbers] | None:
         """Of each chunk: the offset its first batch begins with, and the one that a later chunk's does."""
         if self._firsts is None:
             return None

@@ -40,6 +40,7 @@ from .prefetch import Following, Prefetch
 from .window_batches import (
     BASE,
     BATCH_PREFIX,
+    EPOCH,
     LAST,
     POSITION,
     SIZE,
@@ -243,7 +244,7 @@ class RemoteTier:
         window = None if held is None else held[0] if len(held) == 1 else joined(held)
         if window is None or not holds_a_batch(window):
             return None
-        order = BatchOrder(reader, offsets.start, segment.offsets.end)
+        order = BatchOrder(reader, segment, offsets.start)
         taken = batches_of(memoryview(window), segment.object_key, position, offsets, order)
         if taken.first is None:
             return None
@@ -302,9 +303,9 @@ class RemoteTier:
         with self._lock:
             known = self._positions.get((segment.object_key, offset))
         if known is not None:
-            return known, BatchOrder(reader, offset, segment.offsets.end)
+            return known, BatchOrder(reader, segment, offset)
         at = locate_batch(reader, segment.offsets.start, offset, segment.object_key)
-        order = BatchOrder(reader, segment.offsets.start, segment.offsets.end)
+        order = BatchOrder(reader, segment)
         return _past_those_before(reader, at, offset, order), order
 
     def _window(
@@ -331,6 +332,6 @@ def _past_those_before(reader: SegmentReader, position: int, offset: Offset, ord
     rows = headers_of(memoryview(held[0]), offset)
     rows = rows[: int(np.searchsorted(rows[:, LAST], offset))]
     positions, sizes = rows[:, POSITION] + position, rows[:, SIZE]
-    if not len(rows) or not order.holds(positions, rows[:, BASE], rows[:, LAST], sizes):
+    if not len(rows) or not order.holds(positions, rows[:, BASE], rows[:, LAST], sizes, rows[:, EPOCH]):
         return position  # whoever reads there says what is wrong
     return int(positions[-1] + sizes[-1])

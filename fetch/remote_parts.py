@@ -21,6 +21,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 
+import google_crc32c
 import numpy as np
 
 from ..log import kernels
@@ -111,10 +112,12 @@ class _Reading:
         self._window_bytes = min(reads.window_bytes, NEAR_BYTES if isinstance(reads.store, NearStore) else WINDOW_BYTES)
         self._aborted = aborted_of(self._segment, reader, self._offsets, reads.isolation)
         self._markers = MarkerCheck(AbortFilter(self._aborted), self._segment.object_key)
-        self._order = BatchOrder(reader, self._segment.offsets.start, self._segment.offsets.end)
+        self._order = BatchOrder(reader, self._segment)
         self._table = np.empty((_ROWS, kernels.HEADER_COLUMNS), np.int64)
         self._next = self._offsets.start
         self._finished = False
+        self._crc = 0 if self._offsets == self._segment.offsets else None
+        """Of the plain log as far as it is taken, where all of it is read."""
         self._first, self._position = self._begin(left)
         self._loaded = self._position
         """The plain log is taken up to here."""
@@ -171,6 +174,18 @@ class _Reading:
             yield from self.take(self._reader.load(each, self._buffers, threading.Event()))
         if not self._finished and self._tails:
             raise self._inside_a_batch()
+        self._require_its_log()
+
+    def _require_its_log(self) -> None:
+        """Raises CorruptData where what was read from end to end is another log, though each batch of it is right."""
+        read = self._crc is not None and self._loaded == self._reader.plain_bytes
+        if read and self._crc != self._segment.log_crc32c:
+            raise CorruptData(
+                "the log is not the one that was copied: its CRC-32C is another",
+                file=self._segment.object_key,
+                expected=f"{self._segment.log_crc32c:08x}",
+                found=f"{self._crc:08x}",
+            )
 
     def take(self, window: Window) -> Iterator[PartPiece]:
         """The batches that end in it."""
@@ -197,6 +212,8 @@ class _Reading:
         skipped = self._loaded - window.start  # chunks are loaded whole
         fresh = window.data[skipped:]
         self._loaded += len(fresh)
+        if self._crc is not None:
+            self._crc = google_crc32c.extend(self._crc, np.frombuffer(fresh, np.uint8))  # it takes no memoryview
         if self._missing > len(fresh):
             self._tails.append(bytes(fresh))
             self._missing -= len(fresh)
@@ -244,7 +261,8 @@ class _Reading:
 
     def _check_order(self, data: memoryview, rows: Table) -> None:
         positions = rows[:, kernels.POSITION] + self._position
-        if self._order.holds(positions, rows[:, kernels.BASE], rows[:, kernels.LAST], rows[:, kernels.SIZE]):
+        columns = (rows[:, each] for each in (kernels.BASE, kernels.LAST, kernels.SIZE, kernels.EPOCH))
+        if self._order.holds(positions, *columns):
             return
         for at in rows[:, kernels.POSITION].tolist():  # one of them says what is wrong
             self._order.check(read_header(data, at, self._segment.object_key, self._position))

@@ -25,9 +25,9 @@ _MANY = 1024
 """Batches of one window from which on it pays to load numba, which takes half a second, once."""
 BATCH_PREFIX = struct.Struct(">qi")
 """Base offset, and the length of what follows it: enough to know where a batch ends."""
-_HEADER = struct.Struct(">qi4xb4xhi30xi")
-"""Base offset, length, magic, attributes, last offset delta and record count of a batch."""
-POSITION, BASE, SIZE, ATTRIBUTES, LAST = range(5)
+_HEADER = struct.Struct(">qiib4xhi30xi")
+"""Base offset, length, leader epoch, magic, attributes, last offset delta and record count of a batch."""
+POSITION, BASE, SIZE, ATTRIBUTES, LAST, EPOCH = range(6)
 """Columns of the table that `headers_of` returns."""
 _KERNELS = f"{__package__.rpartition('.')[0]}.log.kernels"
 
@@ -63,7 +63,7 @@ def batches_of(
     rows = headers_of(window, offsets.end)
     lasts, positions = rows[:, LAST], rows[:, POSITION]
     many = len(rows) > _FEW
-    if not (many and order.holds(positions + position, rows[:, BASE], lasts, rows[:, SIZE])):
+    if not (many and order.holds(positions + position, rows[:, BASE], lasts, rows[:, SIZE], rows[:, EPOCH])):
         for at in positions.tolist():  # of many, one says what is wrong
             order.check(read_header(window, at, source, position))
     ends = int(np.searchsorted(lasts, offsets.end))
@@ -85,14 +85,14 @@ def batches_of(
 
 
 def headers_of(window: memoryview, final: Offset) -> npt.NDArray[np.int64]:
-    """Return an int64 table [n, 5] of the whole batches, up to the first that ends at ``final`` or later.
+    """Return an int64 table [n, 6] of the whole batches, up to the first that ends at ``final`` or later.
 
     The kernel does it where it is loaded, or worth loading: the proxy, with batches as producers make them, never is.
     """
     if _KERNELS not in sys.modules:
         walked = _walk(window, final)
         if len(walked) < _MANY or not columns_installed():
-            return np.array(walked, np.int64).reshape(-1, LAST + 1)
+            return np.array(walked, np.int64).reshape(-1, EPOCH + 1)
     from ..log import kernels
 
     address, at, after = np.frombuffer(window, np.uint8).ctypes.data, 0, -1
@@ -101,23 +101,23 @@ def headers_of(window: memoryview, final: Offset) -> npt.NDArray[np.int64]:
         table = np.empty((_ROWS, kernels.HEADER_COLUMNS), np.int64)
         count, at, after = kernels.scan(address, len(window), at, after, 0, table)
         found.append(table[:count])
-    columns = (kernels.POSITION, kernels.BASE, kernels.SIZE, kernels.ATTRIBUTES, kernels.LAST)
+    columns = (kernels.POSITION, kernels.BASE, kernels.SIZE, kernels.ATTRIBUTES, kernels.LAST, kernels.EPOCH)
     rows = np.concatenate(found)[:, columns]
     return rows[: int(np.searchsorted(rows[:, LAST], final)) + 1]
 
 
-def _walk(window: memoryview, final: Offset) -> list[tuple[int, int, int, int, int]]:
+def _walk(window: memoryview, final: Offset) -> list[tuple[int, ...]]:
     """Return the rows of `headers_of`. It stops before anything that is not a good batch, as `kernels.scan` does."""
-    rows = list[tuple[int, int, int, int, int]]()
+    rows = list[tuple[int, ...]]()
     at, after, size, unpack = 0, -1, len(window), _HEADER.unpack_from
     while size - at >= HEADER_BYTES and after < final:
-        base, length, magic, attributes, delta, count = unpack(window, at)
+        base, length, epoch, magic, attributes, delta, count = unpack(window, at)
         if magic != 2 or not HEADER_BYTES <= length + BATCH_PREFIX.size <= size - at or attributes & 7 > 4:
             break
         if base <= after or not 0 <= count <= delta + 1 or delta < 0 or base > NO_OFFSET - delta:
             break
         after = base + delta
-        rows.append((at, base, length + BATCH_PREFIX.size, attributes, after))
+        rows.append((at, base, length + BATCH_PREFIX.size, attributes, after, epoch))
         at += length + BATCH_PREFIX.size
     return rows
 

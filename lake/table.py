@@ -55,6 +55,13 @@ FIRST_SEQUENCE_NUMBER = 1
 """Of the first snapshot that a table ever had."""
 
 
+OWN_BOUNDS_ALONE = {
+    "write.metadata.metrics.default": "counts",
+    **{f"write.metadata.metrics.column.{name}": "full" for name in ("partition", "offset", "timestamp")},
+}
+"""Iceberg's table properties (its page on configuration), for the columns that a table's place and days go by."""
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
     """What one commit does: files that come, files that go, and the place it brings the table to. ``columns``: of its
@@ -182,11 +189,24 @@ class LakeTable:
                 with opened as into:
                     for piece in pieces:
                         into.write(piece)
-                return parquet_file_to_data_file(self.iceberg.io, self.iceberg.metadata, url)
+                return self._described(url)
         except BaseException:
             with suppress(StorageUnavailable, AccessDenied):
                 self.remove(url)
             raise
+
+    def _described(self, url: str) -> DataFile:
+        """What a manifest says of a file. Bounds are optional: where pyiceberg cannot write one, our columns have them.
+
+        It fails at a text whose upper bound would be a surrogate (U+D800), and at dates and times of the year 10000.
+        """
+        metadata = self.iceberg.metadata
+        try:
+            return parquet_file_to_data_file(self.iceberg.io, metadata, url)
+        except (OverflowError, ValueError):
+            properties = {**metadata.properties, **OWN_BOUNDS_ALONE}
+            bare = metadata.model_copy(update={"properties": properties})
+            return parquet_file_to_data_file(self.iceberg.io, bare, url)
 
     def remove(self, url: str) -> None:
         """A file that no commit names. One that is not there is no error."""

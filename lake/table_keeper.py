@@ -152,11 +152,13 @@ class Keeper:
             kept = self.tables.setdefault(name, Kept())
             try:
                 acted = self._keep(name, kept, stopping) or acted
-            except TierstateError as error:
+            except Exception as error:
+                is_bug = not isinstance(error, TierstateError)
+                reason = f"a bug: {error!r}" if is_bug else str(error)
                 kept.failures += 1
-                if kept.stopped != str(error):
-                    self._logger.warning("table waits", table=name, reason=str(error))
-                kept.stopped = str(error)
+                if kept.stopped != reason:
+                    self._logger.warning("table waits", table=name, reason=reason, exc_info=is_bug)
+                kept.stopped = reason
         return acted
 
     def lag_seconds(self, kept: Kept) -> float:

@@ -11,15 +11,15 @@ What was read is given only to a fetch that the broker has answered with "out of
 from __future__ import annotations
 
 import asyncio
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from ..app.pool import Pool
+from ..fetch.as_written import as_written
 from ..fetch.piece import Fetched
 from ..runtime.allocator import LARGER_THAN_READS
-from ..state.errors import CorruptData, TierstateError
+from ..state.errors import TierstateError
 from ..state.offsets import Offset
 from ..state.routing import Isolation, Tier
 from .budget import Budget
@@ -29,10 +29,6 @@ READ_BYTES = LARGER_THAN_READS - 64 * 1024
 """Of one read, at most: memory that is used again. Of a larger piece every page would be new (`allocator.py`)."""
 KEPT_S = 30.0
 AGAIN_S = 1.0
-_BATCH = struct.Struct(">qi")
-_BATCH_END = struct.Struct(">i")
-_LAST_DELTA_AT = 23
-"""Of a record batch of magic 2: base offset, length, and where the last offset's delta is."""
 
 
 class RemoteReader(Protocol):
@@ -85,7 +81,7 @@ class ColdRead:
             )
             # the broker gives what is local, but not for an offset of an accepted gap before it
             kept = piece.tier is Tier.REMOTE or piece.offset > self.offset
-            return within(piece) if kept else replace(piece, data=b"")
+            return as_written(piece, piece.source(topic, partition)) if kept else replace(piece, data=b"")
 
         try:
             piece = await self._shared.pool.run(read)
@@ -166,25 +162,3 @@ async def wait_for_one(reads: list[ColdRead], seconds: float) -> None:
             await asyncio.wait(running, timeout=left, return_when=asyncio.FIRST_COMPLETED)
         else:
             await asyncio.sleep(left)
-
-
-def within(piece: Fetched) -> Fetched:
-    """Without batches that reach beyond what may be shown: a batch goes to the client whole, records and all.
-
-    One that reaches into what the broker itself has is of the same log, and stays. Raises CorruptData when no batch is
-    left: the log's branches part at batches, so there is none that this can be.
-    """
-    if piece.limit >= piece.bounds.local_start or not piece.data:
-        return piece
-    at = stop = 0
-    while at < len(piece.data):
-        base, length = _BATCH.unpack_from(piece.data, at)
-        (delta,) = _BATCH_END.unpack_from(piece.data, at + _LAST_DELTA_AT)
-        if base + delta >= piece.limit:
-            break
-        at = stop = at + _BATCH.size + length
-    if stop == len(piece.data):
-        return piece
-    if not stop:
-        raise CorruptData("a batch reaches beyond where its log ends", offset=piece.offset, limit=piece.limit)
-    return replace(piece, data=piece.data[:stop])

@@ -6,6 +6,7 @@ Its first port is taken when it is opened, so whoever starts one knows it; nobod
 from __future__ import annotations
 
 import asyncio
+import resource
 import ssl
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -39,6 +40,9 @@ from .relay import Relay
 
 CONNECT_S = 10.0
 TICK_S = 1.0
+RESERVED_FILES = 128
+"""Descriptors for what is no client's: the view, the store, the chunk cache, and who is turned away."""
+SAID_EVERY_S = 60.0
 STOP_S = 3.0
 """What connections get to send what was written, after a stop."""
 METADATA_CALLS = 8
@@ -62,6 +66,15 @@ class Brokers:
     tls: ssl.SSLContext | None
 
 
+def most_clients(connections: int) -> tuple[int, str]:
+    """Return how many clients are served at a time, and by which limit. Each has a connection to a broker, too."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = max(1, (files - RESERVED_FILES) // 2)
+    if files == resource.RLIM_INFINITY or connections <= most:
+        return connections, "proxy.connections"
+    return most, f"{files} open files: raise `ulimit -n`, or LimitNOFILE of the unit"
+
+
 class ProxyServer:
     """Bound when constructed; serves while its `process` runs. Raises InvalidSettings."""
 
@@ -81,6 +94,8 @@ class ProxyServer:
         self._over: asyncio.Event | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._turns = count()
+        self._most, self._most_by = most_clients(settings.connections)
+        self._said_full = float("-inf")
 
     def process(self) -> Service:
         """To be started, stopped and joined with the others."""
@@ -133,9 +148,12 @@ class ProxyServer:
                 await asyncio.wait(self._tasks, timeout=STOP_S)
 
     def _accept(self, client: Peer, node: int | None) -> None:
-        if len(self._tasks) >= self._settings.connections:
+        if len(self._tasks) >= self._most:
             self.counts.turned_away += 1
             client.abort()
+            if (now := self._clock.monotonic()) - self._said_full >= SAID_EVERY_S:
+                self._said_full = now
+                self._warn("clients are turned away", connections=self._most, limit=self._most_by)
             return
         task = asyncio.get_running_loop().create_task(self._relay(client, node))
         self._tasks.add(task)

@@ -186,11 +186,15 @@ def test_what_is_not_json_is_a_typed_error_that_names_the_record(
 
 
 @pytest.mark.parametrize("media_type", [*BYTE_TYPES, KAFKA_JSON])
-def test_corrupt_bytes_are_said_by_a_status(ask: Call, memory: MemoryReader, media_type: str) -> None:
+def test_corrupt_bytes_are_said_by_a_status_of_the_call_that_begins_there(
+    ask: Call, memory: MemoryReader, media_type: str
+) -> None:
     for _ in range(3):
         memory.append(b"1", b"1")
     memory.batches[2] = memory.batches[2][:-1] + b"\xee"
     answer = ask(RECORDS, accept=media_type, offset=0)
+    assert (answer.status_code, answer.headers["x-next-offset"]) == (200, "2")
+    answer = ask(RECORDS, accept=media_type, offset=2)
     assert (answer.status_code, answer.json()["error"]) == (500, "CorruptData")
 
 

@@ -94,7 +94,7 @@ def test_what_is_passed_has_to_be_in_order(remote: RemoteTier, store: MemoryStor
     swapped[SECOND + 50 : SECOND + 52] = reversed(swapped[SECOND + 50 : SECOND + 52])
     store.put_if_absent(key, b"".join(swapped))
     assert first_of(remote, segment, SECOND) == SECOND
-    with pytest.raises(CorruptData, match="do not increase"):
+    with pytest.raises(CorruptData, match="does not begin where"):
         first_of(remote, segment, SECOND + 150)
 
 

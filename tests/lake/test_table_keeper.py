@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import structlog
+from pyiceberg.manifest import DataFile
 
 from tests.fetch.two_tiers import Golden
 from tests.lake.exports import EVERY_COLUMN, TOPIC_ID
@@ -17,6 +18,7 @@ from tests.lake.typed_tables import COUNT, answer_of, avro_world
 from tests.lake.typed_topics import avro_record
 from tierstate.lake import table_upkeep
 from tierstate.lake.columns import Columns
+from tierstate.lake.table import LakeTable
 from tierstate.lake.table_catalog import LakeCatalog
 from tierstate.lake.table_facts import TableFacts
 from tierstate.lake.table_follow import TableLimits
@@ -179,6 +181,26 @@ def test_records_that_do_not_parse_are_counted(world: TableWorld) -> None:
     assert rows == world.rows().num_rows
     assert corrupt > rows / 2
     assert f'tierstate_table_corrupt_records_total{{table="{OTHER}"}} {corrupt}.0' in metrics.exposition().decode()
+
+
+def test_a_bug_at_one_table_stops_that_table_and_no_other(world: TableWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    with world.catalog() as catalog:
+        catalog.create("kafka.a", world.table().facts)
+    put = LakeTable.put
+
+    def broken(table: LakeTable, url: str, pieces: Iterable[bytes]) -> DataFile:
+        if table.name == "kafka.a":
+            raise OverflowError("date value out of range")
+        return put(table, url, pieces)
+
+    monkeypatch.setattr(LakeTable, "put", broken)
+    keeper = keeper_of(world, ManualClock(), TableLimits())
+    assert keeper.turn(RUNS) is True
+    assert keeper.stopped() == ["table kafka.a: a bug: OverflowError('date value out of range')"]
+    assert world.table_digest() == world.log_digest()
+    monkeypatch.undo()
+    keeper.turn(RUNS)
+    assert keeper.stopped() == []
 
 
 def test_asked_to_stop_it_begins_nothing(world: TableWorld) -> None:

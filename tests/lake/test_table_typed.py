@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -14,10 +15,14 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+from tests.lake.exports import EVERY_COLUMN
+from tests.lake.tables import TableWorld
 from tests.lake.test_table_check import change
 from tests.lake.test_table_history import delete_below, unclean_election
+from tests.lake.typed_logs import avro_long, folder_of
 from tests.lake.typed_tables import COUNT, Make, TypedWorld, answer_of, avro_world, columns_of, json_world
 from tests.lake.typed_topics import DDL, Meant, avro_record, json_topic
+from tierstate.lake.columns import Columns
 from tierstate.lake.table_check import check_table
 from tierstate.lake.table_evolve import FieldChange, evolve, evolve_table
 from tierstate.lake.table_files import Attempt
@@ -292,6 +297,33 @@ def test_not_a_number_is_the_same_as_not_a_number(golden_log: Make, tmp_path: Pa
     assert compact(world.table(), world.attempt_id, execute=True).commits
     shown = world.rows().column("value").combine_chunks().field("price").to_pylist()
     assert [repr(each) for each in shown] == ["nan"] * 10
+
+
+def avro_of(kind: str, logical: str) -> Form:
+    return Form("avro", json.dumps({"type": kind, "logicalType": logical}))
+
+
+@pytest.mark.parametrize(
+    ("form", "key"),
+    [
+        (Form("string"), "aaaaaaaaaaaaaaa\ud7ffb".encode()),
+        (avro_of("int", "date"), avro_long(2_932_897)),
+        (avro_of("long", "timestamp-millis"), avro_long(253_402_300_800_000)),
+        (avro_of("long", "timestamp-micros"), avro_long(2**63 - 1)),
+    ],
+    ids=["a text before U+D800", "a date of the year 10000", "milliseconds of it", "the last microsecond"],
+)
+def test_a_key_without_bounds_is_a_row_and_the_days_and_offsets_of_its_file_are_known(
+    golden_log: Make, tmp_path: Path, form: Form, key: bytes
+) -> None:
+    golden = golden_log(path=folder_of(tmp_path / "topic", [(key, b"1")] * 10, a_batch=5, a_segment=40, apart_ms=1))
+    world = TableWorld(golden, tmp_path / "table", columns=Columns(EVERY_COLUMN, key=form))
+    rounds = world.follow()
+    assert sum(each.rows for each in rounds) == 10
+    assert not any(each.corrupt for each in rounds)
+    assert not check_table(world.table(), world.log()).findings
+    assert world.table().count("offset >= 7") == 3
+    assert len(world.table().data_files("offset >= 10")) == 0
 
 
 @pytest.mark.extended

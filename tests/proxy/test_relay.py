@@ -32,7 +32,7 @@ from tierstate.proxy import addresses
 from tierstate.proxy.apis import Key
 from tierstate.proxy.peer import HELD, PIPED, SMALL, WRITE_HIGH, Peer
 from tierstate.proxy.relay import Relay
-from tierstate.proxy.server import ProxyServer
+from tierstate.proxy.server import RESERVED_FILES, ProxyServer
 from tierstate.runtime.proxy_settings import Proxy
 from tierstate.state.ids import BrokerId
 
@@ -309,18 +309,30 @@ def test_a_broker_that_is_gone_is_no_connection_that_hangs(broker: FakeBroker) -
     assert said == ["no connection to the broker"]
 
 
-def test_more_connections_than_are_allowed_are_turned_away(broker: FakeBroker) -> None:
+@pytest.mark.parametrize("limit", ["proxy.connections", "open files"])
+def test_more_connections_than_are_allowed_are_turned_away_and_the_log_names_the_limit(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    files = RESERVED_FILES + (5 if limit == "open files" else 100)
+    monkeypatch.setattr("resource.getrlimit", lambda of: (files, files))
+    connections, said = 2 if limit == "proxy.connections" else 40, list[Any]()
     cluster = ClusterDescription("x", (BrokerId(1),), {BrokerId(1): ("127.0.0.1", broker.port)})
     reader: Any = None
     where = {"bootstrap.servers": f"127.0.0.1:{broker.port}"}
-    with serving(reader, cluster, where, Proxy(connections=2)) as proxy:
+    with serving(
+        reader, cluster, where, Proxy(connections=connections), lambda event, **facts: said.append((event, facts))
+    ) as proxy:
         broker.answer = lambda request: framed(request[4:8])
         kept = [connected(proxy) for _ in range(2)]
         for one in kept:
             one.sendall(request(HEARTBEAT, 0, 1))
             assert answer_of(one)
-        with closing(connected(proxy)) as third:
-            assert answer_of(third) == b""
-        assert proxy.counts.turned_away == 1
+        for _ in range(2):
+            with closing(connected(proxy)) as third:
+                assert answer_of(third) == b""
+        assert proxy.counts.turned_away == 2
+        [(event, facts)] = said
+        assert (event, facts["connections"]) == ("clients are turned away", 2)
+        assert limit in facts["limit"]
         for one in kept:
             one.close()

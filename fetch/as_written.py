@@ -1,0 +1,44 @@
+"""What of a piece may be handed out where something in it is wrong: the batches that come before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..log.batch import iter_batches
+from ..state.errors import CorruptData
+from ..state.offsets import Offset
+from .piece import Fetched
+
+
+def as_written(piece: Fetched, source: str) -> Fetched:
+    """Return the leading batches whose CRC is right and that may be shown whole.
+
+    Who decodes nothing needs it: clients get whole batches, and librdkafka looks at no CRC. A batch that reaches into
+    what the broker itself has is of the same log, and stays. Raises CorruptData when no batch is left: the next read
+    begins at the bad one. The log's branches part at batches, so none reaches beyond the limit for another reason.
+    """
+    limit = piece.limit if piece.limit < piece.bounds.local_start else None
+    stop, reached, wrong = 0, piece.offset, None
+    try:
+        for batch in iter_batches(piece.data, source=source, verify_crc=not piece.checked):
+            if limit is not None and batch.last_offset >= limit:
+                wrong = CorruptData("a batch reaches beyond where its log ends", offset=piece.offset, limit=limit)
+                break
+            stop, reached = batch.position + batch.size_bytes, Offset(batch.last_offset + 1)
+    except CorruptData as error:
+        wrong = error
+    if wrong is None:
+        return piece
+    if not stop:
+        raise wrong
+    return replace(piece, data=piece.data[:stop], next_offset=min(reached, piece.next_offset))
+
+
+def below(piece: Fetched, offset: Offset) -> Fetched:
+    """Return the batches that begin below the offset. Those are not looked into."""
+    stop = 0
+    for batch in iter_batches(piece.data, source="", verify_crc=False, partial_tail_ok=True):
+        if batch.base_offset >= offset:
+            break
+        stop = batch.position + batch.size_bytes
+    return replace(piece, data=piece.data[:stop], limit=offset)
