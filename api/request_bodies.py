@@ -1,7 +1,7 @@
 """A request's body is whole before anything looks at it: of `MOST_BYTES` at most, within its time, counted as memory.
 
-ASGI middleware behind the door, so nobody's body is read who has not said who calls. Whatever server runs the app, a
-body that never ends holds no connection, and one that is too large is not read.
+ASGI middleware behind the door: no body is read before its caller has shown credentials. Whatever server runs the app,
+a body that never ends holds no connection, and one that is too large is not read.
 """
 
 from __future__ import annotations
