@@ -219,6 +219,7 @@ def _check(context: Context, export: Export, topic: str) -> None:
         "records": done.records,
         "files": done.files,
         "files_by_bytes_alone": done.by_bytes,
+        "records_by_bytes_alone": done.lost,
         "offsets_given_up": done.given_up,
     }
     if context.as_json or done.findings:
@@ -235,9 +236,10 @@ def _check(context: Context, export: Export, topic: str) -> None:
     if done.findings:
         raise Difference("an export is not the log", findings=len(done.findings))
     context.output.note(f"{counted(done.records, 'record')} in {counted(done.files, 'file')}: the log's, row by row")
-    if done.by_bytes:
+    if done.lost:
         context.output.note(
-            f"{counted(done.by_bytes, 'file is', 'files are')} as written; the log no longer has the records"
+            f"{counted(done.lost, 'record is', 'records are')} no longer in the log: their files are as written "
+            f"({counted(done.by_bytes, 'file')} with no other records)"
         )
     if done.given_up:
         context.output.note(f"{counted(done.given_up, 'offset is', 'offsets are')} missing: given up")
