@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @click.command("rescue", epilog="Example: tierstate rescue /var/lib/kafka --free 20GiB --execute")
-@click.argument("log_dir", metavar="LOG-DIR", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("log_dir", metavar="LOG-DIR", type=click.Path(path_type=Path))
 @click.option("--free", type=SizeType(), metavar="SIZE", help="Stop when so much is free again; without it all goes.")
 @acts(unasked=False)
 @pass_context
