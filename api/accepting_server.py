@@ -6,7 +6,7 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import uvicorn
@@ -22,7 +22,10 @@ DRAIN_SECONDS = 10
 
 
 class AcceptingServer(uvicorn.Server):
-    """Of one socket; TLS is begun by the protocol. ``on_stop``: called before answers in progress are waited for."""
+    """Of one socket; TLS is begun by the protocol. ``on_stop``: called before answers in progress are waited for.
+
+    ``trusted``: addresses of proxies whose ``X-Forwarded-Proto`` and ``X-Forwarded-For`` are believed.
+    """
 
     def __init__(
         self,
@@ -32,6 +35,7 @@ class AcceptingServer(uvicorn.Server):
         clock: Clock,
         tls: ssl.SSLContext | None = None,
         on_stop: Callable[[], None] = lambda: None,
+        trusted: Sequence[str] = (),
     ) -> None:
         logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
         super().__init__(
@@ -43,6 +47,8 @@ class AcceptingServer(uvicorn.Server):
                 log_config=None,
                 access_log=False,
                 server_header=False,
+                proxy_headers=bool(trusted),
+                forwarded_allow_ips=list(trusted),
                 timeout_graceful_shutdown=DRAIN_SECONDS,
             )
         )

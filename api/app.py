@@ -16,6 +16,7 @@ from .access_log import AccessLog
 from .auth import Door
 from .plain_calls import plainly
 from .problems import add_problem_handlers
+from .request_bodies import bounded
 from .service import FetchService
 
 DESCRIPTION = "Both tiers of Kafka topics as one log, over HTTP."
@@ -31,7 +32,7 @@ def create_app(service: FetchService, mechanism: str = DEFAULT_MECHANISM, log: A
     The service's pools are closed with the app's lifespan.
     """
 
-    log = log or AccessLog(service.clock)
+    log, head_timeout = log or AccessLog(service.clock), service.settings.head_timeout
     door = Door(service.settings, service.clock, mechanism, service.pools.rights, log)
 
     @asynccontextmanager
@@ -40,7 +41,7 @@ def create_app(service: FetchService, mechanism: str = DEFAULT_MECHANISM, log: A
         service.close()
 
     app = _App(
-        before=lambda routed: door.before(plainly(service)(routed)),
+        before=lambda routed: door.before(bounded(plainly(service)(routed), service.memory, head_timeout)),
         title="tierstate gateway",
         version=version("tierstate"),
         description=DESCRIPTION,

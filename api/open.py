@@ -53,7 +53,9 @@ class GatewayServer:
         self.service, self.open = service, Open(settings)
         self._socket = listen_at(settings.listen) if listening is None else listening
         app = create_app(service, settings.auth.mechanism or mechanism, access)
-        self._server = AcceptingServer(app, self.open, self._socket, service.clock, context, service.tail.close)
+        self._server = AcceptingServer(
+            app, self.open, self._socket, service.clock, context, service.tail.close, settings.trusted_proxies
+        )
         self.address = Address(settings.listen.host, self._socket.getsockname()[1])
         """With the port that was taken."""
         self.url = url_of(settings, self._socket)

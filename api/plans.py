@@ -138,7 +138,7 @@ async def grant_segment(
 ) -> Response:
     caller = caller_of(request)
     at = SegmentPlace(await service.permit(caller, topic, Need.READ), partition, RemoteSegmentId(segment_id))
-    secret = request.url.scheme == "https" or service.settings.auth.behind_tls
+    secret = request.url.scheme == "https"  # here, or at a trusted proxy
     plans, longest = _plans(service), service.settings.url_lifetime
 
     def look() -> bytes:

@@ -40,6 +40,14 @@ class WrongHost(errors.InvalidRequest):
     """The gateway is called by a name that is none of its own."""
 
 
+class BodyTooLarge(errors.InvalidRequest):
+    """A request has a larger body than any call takes."""
+
+
+class BodyTooSlow(errors.InvalidRequest):
+    """A request's body did not come in time."""
+
+
 class ProblemKind(NamedTuple):
     """``retry_after``: seconds, where trying again makes sense."""
 
@@ -75,6 +83,8 @@ OF_ERROR: dict[type[BaseException], ProblemKind] = {
     errors.AccessDenied: ProblemKind(403, 40301),
     NotAuthenticated: ProblemKind(401, 40101),
     WrongHost: ProblemKind(421, 42150),
+    BodyTooLarge: ProblemKind(413, 41350),
+    BodyTooSlow: ProblemKind(408, 40850),
     errors.ObjectNotFound: ProblemKind(500, 50053),  # a reader judges a missing object before it gets here
     errors.ObjectExists: ProblemKind(500, 50054),
     errors.SegmentExpired: ProblemKind(410, 41050),

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ..state.ids import TopicId, TopicIdPartition
     from ..state.view import TierView
     from ..storage.object_store import ObjectStore
+    from ..storage.segment.encryption import KeyUnwrapper
     from .connection import ShowProgress
 
 NOBODY = BrokerId(-1)
@@ -183,6 +184,11 @@ class BucketConnection:
     @property
     def store(self) -> ObjectStore:
         return self._parts.store
+
+    @property
+    def keys(self) -> KeyUnwrapper | None:
+        """What opens encrypted segments. Raises InvalidRequest."""
+        return self._parts.keys
 
     @cached_property
     def _whole(self) -> tuple[BucketView, str | None]:

@@ -88,6 +88,18 @@ class Context:
         ) as connection:
             yield connection
 
+    @contextmanager
+    def bucket(self) -> Iterator[BucketConnection]:
+        """The bucket alone, whatever ``view.source`` says. How old its view is, is said first."""
+        from ..app.bucket_connection import BucketConnection
+        from ..app.connection import STORE
+
+        settings = self.settings_with(STORE)
+        with BucketConnection(
+            settings, listener=self._note, progress=self.output.progress, tell=self._tell_age
+        ) as connection:
+            yield connection
+
     def refuse_bucket(self, flag: str) -> None:
         """Raises InvalidRequest where the bucket alone is read, in which nothing moves."""
         if self.settings.view.source == "bucket":

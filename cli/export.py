@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
@@ -18,7 +18,7 @@ from ..state.errors import Difference, InvalidRequest, UnknownTopic
 from ..state.offsets import Extent, Offset
 from ..state.routing import Isolation, Tier
 from .context import Context
-from .flags import acts, from_bucket, pass_context
+from .flags import SizeType, acts, from_bucket, pass_context
 from .gateway_access import gateway_access
 from .positions import PositionType
 from .reading import isolation_option, note_skipped
@@ -35,21 +35,6 @@ EXAMPLE = """\b
 Example: tierstate export orders --from @2026-01-01 --into s3://lake/kafka
          tierstate export orders --into s3://lake/kafka --check
 """
-
-
-class SizeType(click.ParamType[int]):
-    """Bytes from ``64MiB``."""
-
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        from ..runtime.units import parse_size
-
-        try:
-            size = parse_size(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-        return size if size > 0 else self.fail("a size above 0", param, ctx)
 
 
 @click.command("export", epilog=EXAMPLE)
@@ -234,6 +219,7 @@ def _check(context: Context, export: Export, topic: str) -> None:
         "records": done.records,
         "files": done.files,
         "files_by_bytes_alone": done.by_bytes,
+        "records_by_bytes_alone": done.lost,
         "offsets_given_up": done.given_up,
     }
     if context.as_json or done.findings:
@@ -250,9 +236,10 @@ def _check(context: Context, export: Export, topic: str) -> None:
     if done.findings:
         raise Difference("an export is not the log", findings=len(done.findings))
     context.output.note(f"{counted(done.records, 'record')} in {counted(done.files, 'file')}: the log's, row by row")
-    if done.by_bytes:
+    if done.lost:
         context.output.note(
-            f"{counted(done.by_bytes, 'file is', 'files are')} as written; the log no longer has the records"
+            f"{counted(done.lost, 'record is', 'records are')} no longer in the log: their files are as written "
+            f"({counted(done.by_bytes, 'file')} with no other records)"
         )
     if done.given_up:
         context.output.note(f"{counted(done.given_up, 'offset is', 'offsets are')} missing: given up")

@@ -31,6 +31,21 @@ class DurationType(click.ParamType[float]):
             self.fail(str(error), param, ctx)
 
 
+class SizeType(click.ParamType[int]):
+    """Bytes from ``64MiB``."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        from ..runtime.units import parse_size
+
+        try:
+            size = parse_size(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        return size if size > 0 else self.fail("a size above 0", param, ctx)
+
+
 def global_options(*, hidden: bool) -> list[click.Option]:
     """Fresh ones for one command; hidden in commands, whose help points to ``tierstate --help``."""
 

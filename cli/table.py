@@ -45,6 +45,7 @@ ENTRIES = (
     CommandEntry("Change", "resume", "Go on with what was paused or disabled.", "resume"),
     CommandEntry("Change", "disable", "Tier a topic no more; keep or delete its remote tier.", "disable"),
     CommandEntry("Change", "sweep", "Show what no segment needs in the store, and delete what may go.", "sweep"),
+    CommandEntry("Change", "rescue", "Make room on the full disk of a broker that is down.", "rescue"),
     CommandEntry("Change", "undelete", "Take back that a topic is missing.", "undelete"),
     CommandEntry("Change", "settle", "Decide what nothing else tells: an unknown lineage, a contradiction.", "settle"),
     CommandEntry(

@@ -1,4 +1,4 @@
-"""What of a piece may be handed out where something in it is wrong: the batches that come before."""
+"""The part of a piece that may be handed out where something in it is wrong: the batches that come before."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from .piece import Fetched
 def as_written(piece: Fetched, source: str) -> Fetched:
     """Return the leading batches whose CRC is right and that may be shown whole.
 
-    Who decodes nothing needs it: clients get whole batches, and librdkafka looks at no CRC. A batch that reaches into
-    what the broker itself has is of the same log, and stays. Raises CorruptData when no batch is left: the next read
-    begins at the bad one. The log's branches part at batches, so none reaches beyond the limit for another reason.
+    It is for readers that decode nothing: clients get whole batches, and librdkafka looks at no CRC. A batch that
+    reaches into what the broker itself has belongs to the same log, and stays.
+
+    Raises CorruptData when no batch is left: the next read begins at the bad one. The log's branches part at batches,
+    so none reaches beyond the limit for another reason.
     """
     limit = piece.limit if piece.limit < piece.bounds.local_start else None
     stop, reached, wrong = 0, piece.offset, None

@@ -1,7 +1,7 @@
 """Batches of a copied log come as they were written: none is missing, moved, or of another leader.
 
-No CRC covers the base offset and the leader epoch of a batch, and whoever swapped chunks is found out here, too:
-encrypted chunks of equal size can be swapped and still decrypt, for the format binds a chunk to its segment alone.
+No CRC covers the base offset and the leader epoch of a batch, and swapped chunks are found here, too: encrypted
+chunks of equal size can be swapped and still decrypt, for the format binds a chunk to its segment alone.
 A gap between two batches is legal where a topic was compacted once, and where a transaction ended there is a marker
 that is no record. A segment with a record for each of its offsets has neither, so each batch begins where the one
 before ended.

@@ -17,8 +17,10 @@ from ..state.offsets import ByteRange
 from ..storage.object_store import ObjectReader
 from ..values.schema_registry import RegistryAccess
 from .columns import Rows
+from .names import day_name
 from .parted import laid_out
 from .plan import ExportedFile, ExportPlan, ExportTask, TaskDone
+from .row_groups import by_date, row_groups
 from .task import sha256_of
 
 
@@ -31,6 +33,14 @@ class Finding:
     offset: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class TaskChecked:
+    """``records``: of the task's, so many were compared with the log."""
+
+    findings: tuple[Finding, ...]
+    records: int
+
+
 def check_task(
     plan: ExportPlan,
     task: ExportTask,
@@ -38,16 +48,62 @@ def check_task(
     batches: Iterable[pa.RecordBatch],
     place: ObjectReader,
     registry: RegistryAccess | None = None,
-) -> list[Finding]:
-    """What is wrong with a task's files, read back and held against the log, whose keys and values are typed again.
-    ``batches``: as `parted.laid_out`.
+) -> TaskChecked:
+    """Read a task's files back, and compare them with the log, whose keys and values are typed again.
 
-    Memory: two row groups. Disk: the files of a task. Raises what the store and ``batches`` do.
+    ``batches``: as `parted.laid_out`. ``task``: from a later offset on where the log begins there now. Memory: two row
+    groups. Disk: the files of a task. Raises what the store and ``batches`` do.
     """
-    known = {each.key: each for each in done.files}
     found = [each for file in done.files for each in check_bytes(file, place)]
-    damaged = {each.key for each in found}
-    rows = Rows(plan.shape.columns, registry)
+    damaged, rows = {each.key for each in found}, Rows(plan.shape.columns, registry)
+    if any(file.first_offset < task.start for file in done.files):
+        more, records = _compare_rest(plan, task, done, batches, place, rows, damaged)
+        return TaskChecked((*found, *more), records)
+    return TaskChecked((*found, *_compare_all(plan, task, done, batches, place, rows, damaged)), done.records)
+
+
+def _compare_rest(
+    plan: ExportPlan,
+    task: ExportTask,
+    done: TaskDone,
+    batches: Iterable[pa.RecordBatch],
+    place: ObjectReader,
+    rows: Rows,
+    damaged: set[str],
+) -> tuple[list[Finding], int]:
+    """Compare what the log still has, by offsets: its row groups are others than those of the file."""
+    found, compared = list[Finding](), dict[str, int]()
+    with ExitStack() as opened:
+        whole = [file for file in done.files if file.key not in damaged]
+        files = {file.key: opened.enter_context(_Compared(file, place)) for file in whole}
+        for group in row_groups(batches, plan.shape.row_group_bytes):
+            for day, records in by_date(group):
+                keys = [file.key for file in done.files if file.date == day_name(day)]
+                if damaged.intersection(keys):
+                    continue
+                first, last = _first(records), int(records.column("offset")[-1].as_py())
+                expected = rows.of(records)
+                there = [files[key].between(first, last) for key in keys]
+                if not there or not pa.concat_tables(there).cast(expected.schema).equals(expected):
+                    found.append(Finding(keys[0] if keys else str(task), "rows are not the log's", first))
+                for key, part in zip(keys, there, strict=True):
+                    compared[key] = compared.get(key, 0) + part.num_rows
+        for key, file in files.items():
+            if file.between(task.start, task.end).num_rows != compared.get(key, 0):
+                found.append(Finding(key, "it has rows that the log does not have"))
+    return found, sum(compared.values())
+
+
+def _compare_all(
+    plan: ExportPlan,
+    task: ExportTask,
+    done: TaskDone,
+    batches: Iterable[pa.RecordBatch],
+    place: ObjectReader,
+    rows: Rows,
+    damaged: set[str],
+) -> list[Finding]:
+    known, found, damaged = {each.key: each for each in done.files}, list[Finding](), set(damaged)
     comparing: dict[str, _Compared] = {}
     with ExitStack() as opened:
         for group in laid_out(plan, task, batches):
@@ -97,6 +153,11 @@ class _Compared:
 
     def __exit__(self, *_: object) -> None:
         self._copy.close()
+
+    def between(self, first: int, last: int) -> pa.Table:
+        """Return the rows of these offsets, both included."""
+        self._copy.seek(0)
+        return pq.read_table(self._copy, filters=[("offset", ">=", first), ("offset", "<=", last)])
 
     def next(self, typed: Rows, records: pa.Table | None) -> str | None:
         """What is wrong with the next row group, or with the whole where there is no other."""

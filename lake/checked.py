@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from ..state.errors import TierstateError
+from ..state.offsets import Offset
 from ..state.routing import Tier
-from .check import Finding, check_bytes
+from .check import Finding, TaskChecked, check_bytes
 from .export import Export
 from .jobs import Job
 from .names import manifest_key
@@ -18,14 +19,16 @@ from .plan import ExportPlan, ExportTask, TaskDone, covered, kept
 
 @dataclass
 class Checked:
-    """``records`` and ``files`` that were compared with the log; ``by_bytes``: files whose records it has no more;
-    ``given_up``: offsets of which nothing comes any more.
+    """``records`` and ``files`` that were compared with the log; ``lost``: records that it no longer has, so only the
+    bytes of their files were checked, and ``by_bytes``: files with no other records. ``given_up``: offsets that nobody
+    will export.
     """
 
     findings: list[Finding] = field(default_factory=list)
     records: int = 0
     files: int = 0
     by_bytes: int = 0
+    lost: int = 0
     given_up: int = 0
 
 
@@ -50,6 +53,7 @@ def check(export: Export) -> Checked:
             for file in done[task.number].files:
                 checked.findings += check_bytes(file, export.ledger.place)
                 checked.by_bytes += 1
+            checked.lost += done[task.number].records
         _compare(export, [job for job in jobs if job.task not in gone], done, checked)
     return checked
 
@@ -58,17 +62,22 @@ def _compare(export: Export, jobs: list[Job], done: dict[int, TaskDone], checked
     for number, outcome in export.run([replace(job, done=done[job.number]) for job in jobs]):
         if isinstance(outcome, TierstateError):
             raise outcome
-        assert isinstance(outcome, list)
-        checked.findings += outcome
-        checked.records += done[number].records
+        assert isinstance(outcome, TaskChecked)
+        checked.findings += outcome.findings
+        checked.records += outcome.records
+        checked.lost += done[number].records - outcome.records
         checked.files += len(done[number].files)
 
 
 def _split(export: Export, plan: ExportPlan, tasks: list[ExportTask]) -> tuple[list[ExportTask], list[ExportTask]]:
-    """Those that the log has, and those of which it has lost some."""
+    """Return the tasks of which the log has something, from where it begins, and those of which it has nothing."""
     starts = dict(_starts(export, plan, {task.partition for task in tasks}))
-    there = [task for task in tasks if task.start >= starts[task.partition]]
-    return there, [task for task in tasks if task.start < starts[task.partition]]
+    there = [
+        replace(task, start=Offset(max(task.start, starts[task.partition])))
+        for task in tasks
+        if task.end > starts[task.partition]
+    ]
+    return there, [task for task in tasks if task.end <= starts[task.partition]]
 
 
 def _starts(export: Export, plan: ExportPlan, partitions: set[int]) -> Iterator[tuple[int, int]]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ..storage.object_store import ObjectStore
-    from .check import Finding
+    from .check import TaskChecked
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Job:
             return run(export_task(self.plan, self.task, batches, ledger, registry, self.skipped))
 
 
-Made: TypeAlias = "TaskDone | list[Finding]"
+Made: TypeAlias = "TaskDone | TaskChecked"
 Outcome: TypeAlias = "Made | TierstateError"
 Run: TypeAlias = Callable[[list[Job]], Iterator[tuple[int, Outcome]]]
 """Does jobs, several at a time; yields each one's number and what came of it, as they end. An error of ours is an

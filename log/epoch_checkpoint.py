@@ -15,9 +15,14 @@ _MAX_EPOCH, _MAX_OFFSET = 2**31 - 1, 2**63 - 1
 
 
 def parse_epoch_checkpoint(data: bytes | str, source: str) -> Lineage:
-    """Raises CorruptData naming ``source`` and the line."""
+    """An empty file, which a crash can leave, has no entries: so Kafka reads it, and lines that end in CRLF.
+
+    Raises CorruptData naming ``source`` and the line.
+    """
     text = data.decode("ascii", "replace") if isinstance(data, bytes) else data
-    lines = text.split("\n")
+    if not text:
+        return Lineage()
+    lines = text.replace("\r\n", "\n").split("\n")
     if len(lines) < 3 or lines[0] != VERSION or not _NUMBER.fullmatch(lines[1]) or lines[-1] != "":
         raise CorruptData("not a leader epoch checkpoint of version 0", file=source)
     rows = lines[2:-1]

@@ -69,7 +69,11 @@ class GatewayAuth(Section):
         description="How long an answer of Kafka about a caller's rights is used: an ACL that is taken away holds so "
         "much longer.",
     )
-    behind_tls: bool = Field(default=False, description="Something before the gateway ends TLS: passwords may come.")
+    behind_tls: bool = Field(
+        default=False,
+        description="Something before the gateway ends TLS: passwords may come. Data keys are told where one of "
+        "`gateway.trusted_proxies` says https.",
+    )
     anonymous: bool = Field(
         default=False, description="Nobody is asked, although others than this machine may reach the gateway."
     )
@@ -95,6 +99,11 @@ class Gateway(Section):
         default=(),
         description="Names by which it may be called (the Host header). Empty: any, but this machine's own names only "
         "where nobody is asked who they are.",
+    )
+    trusted_proxies: Names = Field(
+        default=(),
+        description="Addresses and networks of reverse proxies whose X-Forwarded-Proto and X-Forwarded-For are "
+        "believed. Empty: nobody's are.",
     )
     agents: Names = Field(
         default=(),
@@ -132,7 +141,7 @@ class Gateway(Section):
     head_timeout: Duration = Field(
         default=10.0,
         gt=0,
-        description="How long a request's head may take, from the connection or its first byte.",
+        description="How long a request's head may take, from the connection or its first byte; and its body.",
     )
     write_timeout: Duration = Field(
         default=30.0, gt=0, description="How long a client may take nothing of its answer, 64 KiB at least."

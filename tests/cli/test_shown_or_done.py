@@ -18,8 +18,8 @@ OPERATIONS = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
 
 ADDS = {"init", "pause", "resume", "keys new", "certify", "export", "table create"}
 DECIDES = {
-    "delete-records", "disable", "sweep", "undelete", "settle", "keep-prefix", "accept-gap", "release", "leases",
-    "recover", "keys rotate", "table compact", "table evolve", "table repair", "table drop",
+    "delete-records", "disable", "sweep", "rescue", "undelete", "settle", "keep-prefix", "accept-gap", "release",
+    "leases", "recover", "keys rotate", "table compact", "table evolve", "table repair", "table drop",
 }  # fmt: skip
 LOOKS = {
     "check", "config", "topics", "describe", "segments", "verify", "digest", "consume", "dump-log", "facts", "replay",

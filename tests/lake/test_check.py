@@ -18,6 +18,7 @@ from tierstate.lake.ledger import document
 from tierstate.lake.names import manifest_key, task_key
 from tierstate.lake.plan import ExportedFile, TaskDone
 from tierstate.lake.task import sha256_of
+from tierstate.state.offsets import Offset
 from tierstate.storage.memory import MemoryStore
 
 Make = Callable[..., Golden]
@@ -151,3 +152,45 @@ def test_what_the_log_lost_is_checked_by_its_bytes_alone_and_said(world: World) 
     assert found.by_bytes == len(world.ledger.done(plan)[0].files)
     first = world.ledger.done(plan)[0].files[0]
     assert problems(with_object(world, first.key, b"")) == [f"the file has 0 bytes, not {first.bytes}"]
+
+
+def cut_in(world: World, task: int) -> int:
+    """The log begins in the middle of a task's only file. Returns where."""
+    [plan] = world.ledger.plans()
+    [file] = world.ledger.done(plan)[task].files
+    start = Offset((file.first_offset + file.last_offset) // 2)
+    world.golden.tiers.start_log_at(start)
+    world.golden.tiers.view.require_fresh(0, 0)
+    return start
+
+
+def test_of_a_file_whose_first_records_the_log_lost_the_others_are_compared_and_counted(world: World) -> None:
+    start = cut_in(world, 1)
+    [plan] = world.ledger.plans()
+    done, read = world.ledger.done(plan), pq.read_table(io.BytesIO(world.place.get(a_file(world)[1].key)))
+    left = pc.sum(pc.greater_equal(read["offset"], start)).as_py()
+    found = checked(world)
+    assert (found.findings, found.by_bytes) == ([], len(done[0].files))
+    assert found.lost == done[0].records + done[1].records - left
+    assert found.records == left + sum(each.records for number, each in done.items() if number > 1)
+    assert 0 < left < done[1].records
+
+
+@pytest.mark.parametrize(
+    "change", [other_value, lambda groups: [*groups[:-1], groups[-1].slice(0, len(groups[-1]) - 1)]]
+)
+def test_other_rows_are_found_in_what_is_left_of_a_file(world: World, change: Callable[[Groups], Groups]) -> None:
+    cut_in(world, 1)
+    assert problems(rewritten(world, change)) == ["rows are not the log's"]
+
+
+def test_a_row_that_the_log_never_had_is_found_in_what_is_left_of_a_file(world: World) -> None:
+    cut_in(world, 1)
+    twice = rewritten(world, lambda groups: [*groups, groups[-1].slice(len(groups[-1]) - 1)])
+    assert problems(twice) == ["rows are not the log's"]
+
+
+def test_a_damaged_file_of_a_cut_task_is_said_once(world: World) -> None:
+    cut_in(world, 1)
+    file = a_file(world)[1]
+    assert problems(with_object(world, file.key, b"")) == [f"the file has 0 bytes, not {file.bytes}"]

@@ -18,6 +18,7 @@ from tierstate.log.producer_snapshot import parse_producer_snapshot
 from tierstate.log.segment import LogSegment
 from tierstate.log.time_index import build_time_index, lookup_offset, parse_time_index
 from tierstate.log.transaction_index import format_transaction_index, parse_transaction_index
+from tierstate.state.epochs import Lineage
 from tierstate.state.errors import CorruptData
 
 REOPENED = ("epochs", 1020)
@@ -161,9 +162,15 @@ def test_transaction_indexes_that_contradict_themselves_are_refused(data: bytes)
         parse_transaction_index(data, "index")
 
 
+@pytest.mark.parametrize(("text", "entries"), [("", []), ("0\r\n1\r\n3 7\r\n", [(3, 7)])])
+def test_checkpoints_are_read_as_kafka_reads_them(text: str, entries: list[tuple[int, int]]) -> None:
+    """An empty one is what a crash of the machine can leave."""
+    assert parse_epoch_checkpoint(text, "checkpoint") == Lineage.of(*entries)
+
+
 @pytest.mark.parametrize(
     "text",
-    ["", "0\n", "1\n0\n", "0\n2\n0 0\n", "0\n1\n0\n", "0\n1\n0 x\n", "0\n1\n0 0", "0\n2\n1 0\n0 5\n", "0\n1\n-1 0\n"],
+    ["\n", "0\n", "1\n0\n", "0\n2\n0 0\n", "0\n1\n0\n", "0\n1\n0 x\n", "0\n1\n0 0", "0\n2\n1 0\n0 5\n", "0\n1\n-1 0\n"],
 )
 def test_checkpoints_that_are_damaged_are_refused(text: str) -> None:
     with pytest.raises(CorruptData):

@@ -1,0 +1,83 @@
+"""A request's body is whole before anything looks at it: of `MOST_BYTES` at most, within its time, counted as memory.
+
+ASGI middleware behind the door: no body is read before its caller has shown credentials. Whatever server runs the app,
+a body that never ends holds no connection, and one that is too large is not read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ..state.errors import InvalidRequest, TierstateError
+from .answer_memory import AnswerMemory
+from .media import header
+from .problems import BodyTooLarge, BodyTooSlow, problem_response
+
+MOST_BYTES = 64 * 1024
+
+
+def bounded(app: ASGIApp, memory: AnswerMemory, seconds: float) -> ASGIApp:
+    """``seconds``: a body may take so long, as a head may."""
+
+    async def entered(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not _has_body(scope):
+            await app(scope, receive, send)
+            return
+        held = memory.hold()
+        try:
+            try:
+                held.resize(_announced(scope))
+                body = await _whole(receive, seconds)
+            except TierstateError as error:
+                response = problem_response(error)
+                response.headers["connection"] = "close"  # what follows on it would be the rest of the body
+                await response(scope, receive, send)
+                return
+            given = False
+
+            async def received() -> Message:
+                nonlocal given
+                if given:
+                    return await receive()
+                given = True
+                return {"type": "http.request", "body": body, "more_body": False}
+
+            await app(scope, received, send)
+        finally:
+            held.release()
+
+    return entered
+
+
+def _has_body(scope: Scope) -> bool:
+    return bool(header(scope, b"transfer-encoding")) or header(scope, b"content-length") not in ("", "0")
+
+
+def _announced(scope: Scope) -> int:
+    """Bytes that the body may have. Raises BodyTooLarge, InvalidRequest for a length that is said in two ways."""
+    length = header(scope, b"content-length")
+    if not length:
+        return MOST_BYTES
+    if header(scope, b"transfer-encoding"):
+        raise InvalidRequest("Content-Length and Transfer-Encoding say two lengths of one body")
+    if int(length) > MOST_BYTES:
+        raise BodyTooLarge(f"a request's body has at most {MOST_BYTES} bytes", given=int(length))
+    return int(length)
+
+
+async def _whole(receive: Receive, seconds: float) -> bytes:
+    """Raises BodyTooLarge, BodyTooSlow."""
+    body = bytearray()
+    try:
+        async with asyncio.timeout(seconds):
+            while True:
+                message = await receive()
+                body += message.get("body", b"")
+                if len(body) > MOST_BYTES:
+                    raise BodyTooLarge(f"a request's body has at most {MOST_BYTES} bytes")
+                if not message.get("more_body", False):
+                    return bytes(body)
+    except TimeoutError:
+        raise BodyTooSlow(f"the request's body did not come within {seconds:.0f} s") from None

@@ -1,0 +1,78 @@
+"""``tierstate rescue``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ..runtime.units import about_size, counted
+from .context import Context
+from .flags import SizeType, acts, pass_context
+
+if TYPE_CHECKING:
+    from ..app.rescue import LeadingSegment, RescuedPartition
+
+
+@click.command("rescue", epilog="Example: tierstate rescue /var/lib/kafka --free 20GiB --execute")
+@click.argument("log_dir", metavar="LOG-DIR", type=click.Path(path_type=Path))
+@click.option("--free", type=SizeType(), metavar="SIZE", help="Stop when so much is free again; without it all goes.")
+@acts(unasked=False)
+@pass_context
+def command(context: Context, log_dir: Path, free: int | None, execute: bool) -> None:
+    """Take copied segments from the full disk of a broker that is down, so that it starts.
+
+    Only leading segments go, and only those whose copy is read back whole and is the same as the local file. The view
+    comes from the bucket; no broker is asked. The newest segment of a partition always stays.
+
+    Consumer groups cannot be asked. A plain consumer that has not read what goes is reset when the broker is back: let
+    it read through the proxy, or by tierstate's own clients. Exit code 1 when a copy is damaged.
+    """
+    from ..app.rescue import broker_is_down, look_into_folders, prove, take_away
+    from ..state.errors import CorruptData, Difference, ObjectNotFound
+
+    damaged = list[str]()
+    with broker_is_down(log_dir), context.bucket() as connection:
+        found = list(look_into_folders(log_dir, connection.view()))
+        gone: dict[Path, LeadingSegment] = {}
+        left = free
+        with context.output.progress("reading copies back", sum(len(each.segments) for each in found)) as advance:
+            for partition in found:
+                for segment in partition.segments:
+                    if left is not None and left <= 0:
+                        break
+                    try:
+                        if execute:
+                            prove(segment, connection.store, connection.keys)
+                            take_away(segment)
+                    except (CorruptData, ObjectNotFound) as error:
+                        damaged.append(str(error))
+                        break
+                    gone[segment.path] = segment
+                    left = None if left is None else left - segment.disk_bytes
+                    advance(1)
+    _show(context, found, gone, execute)
+    for each in damaged:
+        context.output.note(f"stays: {each}")
+    if damaged:
+        raise Difference("copies are not what they must be: their local segments stay", segments=len(damaged))
+
+
+def _show(context: Context, found: list[RescuedPartition], gone: dict[Path, LeadingSegment], execute: bool) -> None:
+    columns = ("topic", "partition", "segments", "bytes", "log_begins_at", "why_no_more")
+    rows = []
+    for each in found:
+        going = [segment for segment in each.segments if segment.path in gone]
+        why = each.why if len(going) == len(each.segments) else "enough is free" if not execute else ""
+        begins = going[-1].next_base if going else None
+        size = sum(segment.disk_bytes for segment in going)
+        rows.append((each.topic, each.partition, len(going), size, begins, why))
+    freed = sum(segment.disk_bytes for segment in gone.values())
+    named = [dict(zip(columns, row, strict=True)) for row in rows]
+    context.output.table(columns, rows, {"executed": execute, "bytes": freed, "partitions": named})
+    what = f"{counted(len(gone), 'segment')}, {about_size(freed)}"
+    if execute:
+        context.output.note(f"{what}, taken away: start the broker, then tierstate check")
+    else:
+        context.output.note(f"{what}, may go once proven: nothing was done, --execute reads each copy back and does it")
