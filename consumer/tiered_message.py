@@ -12,7 +12,7 @@ from typing import Any
 from confluent_kafka import KafkaError
 
 from ..log import kernels
-from ..log.object_kernels import Rows, bytes_of
+from ..log.object_kernels import Rows
 from ..log.record_block import RecordBlock
 from ..state.errors import (
     AccessDenied,
@@ -65,6 +65,12 @@ class MessageColumns:
         return self._block is None
 
 
+def _bytes(block: RecordBlock, column: int) -> list[bytes | None]:
+    """Arrow makes Python's objects by NumPy five times as fast as by `to_pylist`."""
+    made: list[bytes | None] = block.binary(column).to_numpy(zero_copy_only=False).tolist()
+    return made
+
+
 def _headers(block: RecordBlock) -> list[Headers | None]:
     if not block.sums[kernels.HEADER_COUNT]:
         return [None] * len(block)
@@ -79,8 +85,8 @@ def _timestamps(block: RecordBlock) -> list[tuple[int, int]]:
 
 _COLUMNS: dict[str, Callable[[RecordBlock], list[Any]]] = {
     "offsets": lambda block: block.offsets.tolist(),
-    "keys": lambda block: bytes_of(block, kernels.KEY_AT),
-    "values": lambda block: bytes_of(block, kernels.VALUE_AT),
+    "keys": lambda block: _bytes(block, kernels.KEY_AT),
+    "values": lambda block: _bytes(block, kernels.VALUE_AT),
     "headers": _headers,
     "timestamps": _timestamps,
 }

@@ -1,6 +1,6 @@
-"""Python's own objects by the hundreds, compiled: the bytes of a block's column, and a message for each row.
+"""Python's own objects by the hundreds, compiled: a message for each row of a block (decision 0087).
 
-These kernels keep the GIL, for they make objects: each into a list that nobody else has, in the place of a None.
+The kernel keeps the GIL, for it makes objects: each into a list that no other code has, in the place of a None.
 """
 
 from __future__ import annotations
@@ -8,11 +8,9 @@ from __future__ import annotations
 import ctypes
 from typing import Any, Generic, TypeVar
 
-import numpy as np
 from numba.core import cgutils, types
 
 from .lazy_kernel import intrinsic, kernel
-from .record_block import RecordBlock
 from .record_parser import OK, SHORT
 
 _cgutils: Any = cgutils
@@ -20,25 +18,6 @@ _ir = _cgutils.ir
 _POINTER, _LONG = _ir.IntType(8).as_pointer(), _ir.IntType(64)
 _PLACES: Any = types.Tuple([types.int64, types.int64])  # type: ignore[no-untyped-call]
 Made = TypeVar("Made")
-
-
-@intrinsic
-def _put_bytes(typing: Any, target: Any, index: Any, source: Any, size: Any) -> Any:
-    """New bytes into a list. 1; 0: there was no memory for them."""
-
-    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        target, index, source, size = args
-        python = context.get_python_api(builder)
-        made = python.bytes_from_string_and_size(builder.inttoptr(source, _POINTER), size)
-        failed = _cgutils.is_null(builder, made)
-        with builder.if_else(failed) as (no, yes):
-            with no:
-                python.err_clear()
-            with yes:
-                python.list_setitem(builder.inttoptr(target, python.pyobj), index, made)
-        return builder.zext(builder.not_(failed), _LONG)
-
-    return types.int64(*[types.int64] * 4), build
 
 
 @intrinsic
@@ -73,28 +52,12 @@ def _put_row(typing: Any, target: Any, index: Any, kind: Any, shared: Any, numbe
     return types.int64(*[types.int64] * 5, _PLACES), build
 
 
-@kernel("int64(int64, int64[:, ::1], int32[:, ::1], int64, int64)", nogil=False)
-def _fill_bytes(raw: int, at: Any, size: Any, part: int, target: int) -> Any:
-    for r in range(at.shape[0]):
-        if size[r, part] >= 0 and not _put_bytes(target, r, raw + at[r, part], np.int64(size[r, part])):
-            return SHORT
-    return OK
-
-
 @kernel("int64(int64, int64, int64, UniTuple(int64, 2), int64, int64)", nogil=False)
 def _fill_rows(target: int, kind: int, shared: int, places: Any, first: int, count: int) -> Any:
     for r in range(count):
         if not _put_row(target, r, kind, shared, first + r, places):
             return SHORT
     return OK
-
-
-def bytes_of(block: RecordBlock, column: int) -> list[bytes | None]:
-    """Of `kernels.KEY_AT` or `kernels.VALUE_AT`: as `RecordBlock.binary` has it, each value copied once."""
-    made: list[Any] = [None] * len(block)
-    if _fill_bytes(block.raw.ctypes.data, block.at, block.size, column, id(made)) != OK:
-        raise MemoryError
-    return made
 
 
 class Rows(Generic[Made]):
