@@ -21,6 +21,7 @@ def test_a_process_that_waits_for_a_broker_is_watched_already_and_shows_its_stac
     ):
         supervisor.bind(str(tmp_path / "notify"))
         supervisor.settimeout(60)
+        broker.settimeout(60)
         settings = {
             "kafka.bootstrap.servers": f"127.0.0.1:{broker.getsockname()[1]}",
             "store.url": (tmp_path / "store").as_uri(),
@@ -34,6 +35,7 @@ def test_a_process_that_waits_for_a_broker_is_watched_already_and_shows_its_stac
         )
         try:
             assert [supervisor.recv(100), supervisor.recv(100)] == [b"READY=1", b"WATCHDOG=1"]
+            broker.accept()  # it waits: of threads that run, faulthandler may not read the stacks without a fault
         finally:
             gateway.send_signal(signal.SIGABRT)
             said = gateway.communicate(timeout=30)[1].decode()
