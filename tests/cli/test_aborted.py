@@ -20,8 +20,8 @@ def test_a_process_that_waits_for_a_broker_is_watched_already_and_shows_its_stac
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor,
     ):
         supervisor.bind(str(tmp_path / "notify"))
-        supervisor.settimeout(60)
-        broker.settimeout(60)
+        supervisor.settimeout(240)
+        broker.settimeout(240)
         settings = {
             "kafka.bootstrap.servers": f"127.0.0.1:{broker.getsockname()[1]}",
             "store.url": (tmp_path / "store").as_uri(),
@@ -38,7 +38,7 @@ def test_a_process_that_waits_for_a_broker_is_watched_already_and_shows_its_stac
             broker.accept()  # it waits: of threads that run, faulthandler may not read the stacks without a fault
         finally:
             gateway.send_signal(signal.SIGABRT)
-            said = gateway.communicate(timeout=30)[1].decode()
+            said = gateway.communicate(timeout=120)[1].decode()
     assert gateway.returncode == -signal.SIGABRT
     assert "cli/gateway.py" in said
     assert "runtime/watchdog.py" in said, "of every thread"
