@@ -70,14 +70,20 @@ def _compare(export: Export, jobs: list[Job], done: dict[int, TaskDone], checked
 
 
 def _split(export: Export, plan: ExportPlan, tasks: list[ExportTask]) -> tuple[list[ExportTask], list[ExportTask]]:
-    """Return the tasks of which the log has something, from where it begins, and those of which it has nothing."""
+    """Return the tasks that can be compared with the log, from where it begins, and the others.
+
+    Of rows without their offsets nothing says which of them the log still has.
+    """
     starts = dict(_starts(export, plan, {task.partition for task in tasks}))
-    there = [
-        replace(task, start=Offset(max(task.start, starts[task.partition])))
-        for task in tasks
-        if task.end > starts[task.partition]
-    ]
-    return there, [task for task in tasks if task.end <= starts[task.partition]]
+    has_offsets = "offset" in plan.shape.columns.names
+    there, gone = list[ExportTask](), list[ExportTask]()
+    for task in tasks:
+        start = Offset(max(task.start, starts[task.partition]))
+        if start == task.start or (has_offsets and start < task.end):
+            there.append(replace(task, start=start))
+        else:
+            gone.append(task)
+    return there, gone
 
 
 def _starts(export: Export, plan: ExportPlan, partitions: set[int]) -> Iterator[tuple[int, int]]:

@@ -176,6 +176,19 @@ def test_of_a_file_whose_first_records_the_log_lost_the_others_are_compared_and_
     assert 0 < left < done[1].records
 
 
+def test_a_cut_file_without_offsets_is_checked_by_its_bytes_alone(golden_log: Make) -> None:
+    golden = golden_log("transactions")
+    golden.local.local_start = golden.folder.bases[-1] - 3
+    world = World(golden, columns=("key", "value"))
+    world.export().do(world.wanted())
+    cut_in(world, 1)
+    [plan] = world.ledger.plans()
+    done = world.ledger.done(plan)
+    found = checked(world)
+    assert (found.findings, found.by_bytes) == ([], len(done[0].files) + len(done[1].files))
+    assert found.lost == done[0].records + done[1].records
+
+
 @pytest.mark.parametrize(
     "change", [other_value, lambda groups: [*groups[:-1], groups[-1].slice(0, len(groups[-1]) - 1)]]
 )
