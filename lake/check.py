@@ -55,28 +55,32 @@ def check_task(
     groups. Disk: the files of a task. Raises what the store and ``batches`` do.
     """
     found = [each for file in done.files for each in check_bytes(file, place)]
-    damaged, rows = {each.key for each in found}, Rows(plan.shape.columns, registry)
+    known, rows = _Known(plan, task, done, place, {each.key for each in found}), Rows(plan.shape.columns, registry)
     if any(file.first_offset < task.start for file in done.files):
-        more, records = _compare_rest(plan, task, done, batches, place, rows, damaged)
+        more, records = _compare_rest(known, batches, rows)
         return TaskChecked((*found, *more), records)
-    return TaskChecked((*found, *_compare_all(plan, task, done, batches, place, rows, damaged)), done.records)
+    return TaskChecked((*found, *_compare_all(known, batches, rows)), done.records)
 
 
-def _compare_rest(
-    plan: ExportPlan,
-    task: ExportTask,
-    done: TaskDone,
-    batches: Iterable[pa.RecordBatch],
-    place: ObjectReader,
-    rows: Rows,
-    damaged: set[str],
-) -> tuple[list[Finding], int]:
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A task and what it made. ``damaged``: keys of files whose bytes are wrong."""
+
+    plan: ExportPlan
+    task: ExportTask
+    done: TaskDone
+    place: ObjectReader
+    damaged: set[str]
+
+
+def _compare_rest(known: _Known, batches: Iterable[pa.RecordBatch], rows: Rows) -> tuple[list[Finding], int]:
     """Compare what the log still has, by offsets: its row groups are others than those of the file."""
+    task, done, damaged = known.task, known.done, known.damaged
     found, compared = list[Finding](), dict[str, int]()
     with ExitStack() as opened:
         whole = [file for file in done.files if file.key not in damaged]
-        files = {file.key: opened.enter_context(_Compared(file, place)) for file in whole}
-        for group in row_groups(batches, plan.shape.row_group_bytes):
+        files = {file.key: opened.enter_context(_Compared(file, known.place)) for file in whole}
+        for group in row_groups(batches, known.plan.shape.row_group_bytes):
             for day, records in by_date(group):
                 keys = [file.key for file in done.files if file.date == day_name(day)]
                 if damaged.intersection(keys):
@@ -94,20 +98,12 @@ def _compare_rest(
     return found, sum(compared.values())
 
 
-def _compare_all(
-    plan: ExportPlan,
-    task: ExportTask,
-    done: TaskDone,
-    batches: Iterable[pa.RecordBatch],
-    place: ObjectReader,
-    rows: Rows,
-    damaged: set[str],
-) -> list[Finding]:
-    known, found, damaged = {each.key: each for each in done.files}, list[Finding](), set(damaged)
+def _compare_all(known: _Known, batches: Iterable[pa.RecordBatch], rows: Rows) -> list[Finding]:
+    files, found, damaged = {each.key: each for each in known.done.files}, list[Finding](), set(known.damaged)
     comparing: dict[str, _Compared] = {}
     with ExitStack() as opened:
-        for group in laid_out(plan, task, batches):
-            file = known.get(group.key)
+        for group in laid_out(known.plan, known.task, batches):
+            file = files.get(group.key)
             if file is None:
                 if group.records is not None:
                     found.append(Finding(group.key, "the log has records that are in no file", _first(group.records)))
@@ -115,12 +111,12 @@ def _compare_all(
             if file.key in damaged:
                 continue
             if file.key not in comparing:
-                comparing[file.key] = opened.enter_context(_Compared(file, place))
+                comparing[file.key] = opened.enter_context(_Compared(file, known.place))
             problem = comparing[file.key].next(rows, group.records)
             if problem is not None:
                 damaged.add(file.key)
                 found.append(Finding(file.key, problem, None if group.records is None else _first(group.records)))
-        missed = known.keys() - comparing.keys() - damaged
+        missed = files.keys() - comparing.keys() - damaged
     return found + [Finding(key, "none of its records is in the log") for key in sorted(missed)]
 
 
