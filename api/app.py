@@ -32,7 +32,7 @@ def create_app(service: FetchService, mechanism: str = DEFAULT_MECHANISM, log: A
     The service's pools are closed with the app's lifespan.
     """
 
-    log, head_timeout = log or AccessLog(service.clock), service.settings.head_timeout
+    log = log or AccessLog(service.clock)
     door = Door(service.settings, service.clock, mechanism, service.pools.rights, log)
 
     @asynccontextmanager
@@ -41,7 +41,9 @@ def create_app(service: FetchService, mechanism: str = DEFAULT_MECHANISM, log: A
         service.close()
 
     app = _App(
-        before=lambda routed: door.before(bounded(plainly(service)(routed), service.memory, head_timeout)),
+        before=lambda routed: door.before(
+            bounded(plainly(service)(routed), service.memory, service.settings.head_timeout)
+        ),
         title="tierstate gateway",
         version=version("tierstate"),
         description=DESCRIPTION,
