@@ -35,8 +35,10 @@ class GapAcceptor:
 
     def step(self) -> None:
         """Accept one gap now and then, or say what was decided before."""
+        if not self._active or not self._world.cluster.exists:
+            return
         rnd = Random(f"gaps of {self._world.seed} at {self._world.now}")
-        if not self._active or not self._world.cluster.exists or rnd.random() >= ACCEPTS:
+        if rnd.random() >= ACCEPTS:
             return
         if self._slow:
             self._world.say(self._slow.pop())

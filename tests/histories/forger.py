@@ -45,8 +45,10 @@ class Forger:
 
     def may_forge(self) -> None:
         """After a step of the history."""
+        if not self.active:
+            return
         rnd = Random(f"forger of {self._world.seed} at {self._world.now}")
-        if not self.active or rnd.random() >= 0.06:
+        if rnd.random() >= 0.06:
             return
         if not self._terms or rnd.random() < 0.2:
             self._elect(rnd.choice(EPOCHS))

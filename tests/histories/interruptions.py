@@ -26,9 +26,9 @@ class Interruptions:
     def step(self) -> None:
         """Before a step of the history."""
         world = self._world
-        rnd = Random(f"interruptions of {world.seed} at {world.now}")
         if not self.active:
             return
+        rnd = Random(f"interruptions of {world.seed} at {world.now}")
         if world.topic.drift is not None and rnd.random() < 0.1:
             world.topic.drift = None
         if self._paused and rnd.random() < 0.1:
