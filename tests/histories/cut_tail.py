@@ -54,7 +54,7 @@ class CutTail:
             if lowest < len(world.topic.log):
                 self.at = step
                 self.cut(self._rnd.choice((lowest, self._rnd.randrange(lowest, len(world.topic.log)))))
-        elif self.waiting and step >= self.at + self.after and world.cluster.exists:
+        elif self.waiting and step >= self.at + self.after and world.cluster.exists and not world.later_release.binds:
             self.recover()
 
     def _lowest(self) -> int:
