@@ -87,6 +87,8 @@ class CutTail:
         world.topic.cut(end)
         world.later_release.lose_tail()
         promises.lose_tail({key.rsplit(".", 1)[0] for key in there})
+        told = promises.live.view().settled_lineages
+        world.cluster.settled &= {entry.epoch for fact in told for entry in fact.lineage.entries}
         self._restart()
         world.seen["tail cut"] += 1
 
