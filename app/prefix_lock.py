@@ -107,10 +107,9 @@ class PrefixLock:
 
     def leave(self) -> None:
         """The next process need not wait."""
-        if self._lost is None:
-            self._mine = replace(self._mine, ended=1)
-            with suppress(TierstateError):
-                self._write(self._written)
+        self._mine = replace(self._mine, ended=1)
+        with suppress(TierstateError):
+            self._write(self._written)
 
     def _standing(self) -> bytes | None:
         try:

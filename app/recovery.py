@@ -205,8 +205,8 @@ def write_lost_facts(connection: Connection, recovery: Recovery, lock: PrefixLoc
             # of a partition without facts everything is written, as into a fresh topic
             act = add_lost_facts if follower.facts(partition) else _all_of
             for _ in act(lost, tools):
-                lock.require()
                 advance(1)
+                lock.require()
 
 
 def _all_of(lost: LostFacts, tools: RecoverTools) -> Act[PartitionView]:
@@ -241,8 +241,8 @@ def write_recovery(connection: Connection, recovery: Recovery, lock: PrefixLock,
     tools = RecoverTools(connection.topic, follower, connection.clock, RandomIds())
     with connection.progress("writing facts", steps) as advance:
         for _ in recover_all(recovery.plans, tools):
-            lock.require()
             advance(1)
+            lock.require()
     return False
 
 

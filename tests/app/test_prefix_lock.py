@@ -48,8 +48,8 @@ class Bucket:
         self.clock = Living()
         self.store = Answering(self.clock)
 
-    def process(self) -> PrefixLock:
-        connection = Connection(Settings(), self.clock)
+    def process(self, period_s: float = PERIOD_S) -> PrefixLock:
+        connection = Connection(Settings.model_validate({"prefix": {"heartbeat": period_s}}), self.clock)
         vars(connection)["store"] = self.store
         return PrefixLock(connection, "recover")
 
@@ -59,10 +59,20 @@ def bucket() -> Bucket:
     return Bucket()
 
 
-def test_a_second_process_is_refused_while_the_first_one_goes_on_and_is_told_its_name(bucket: Bucket) -> None:
-    first, second = bucket.process(), bucket.process()
+@pytest.mark.parametrize("period_s", [PERIOD_S, 1.0])
+def test_a_second_process_is_refused_while_the_first_one_goes_on_and_is_told_its_name(
+    bucket: Bucket, period_s: float
+) -> None:
+    """By the period of the first one, when its own is shorter."""
+    first, second = bucket.process(), bucket.process(period_s)
     first.take()
-    bucket.clock.others.append(first.beat)
+    started = bucket.clock.monotonic()
+
+    def beat() -> None:
+        if bucket.clock.monotonic() - started >= PERIOD_S:
+            first.beat()
+
+    bucket.clock.others.append(beat)
     with pytest.raises(
         Fenced, match=r"another recovery has the lock .* holder=\S+@\S+, process \d+, tierstate recover"
     ):
