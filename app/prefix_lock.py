@@ -52,7 +52,7 @@ class Holder:
 
 
 def read_holder(data: bytes, period_ms: int) -> Holder:
-    """A damaged lock is nobody's: it is taken over like the lock of a dead process."""
+    """Return who wrote a lock. A damaged lock is taken over as that of a dead process is."""
     try:
         return unseal(data, KIND, Holder, source=KEY)[0]
     except (CorruptData, InvalidRequest) as error:
@@ -97,7 +97,7 @@ class PrefixLock:
                     self._lost = error
 
     def run(self, stop: threading.Event) -> None:
-        """Until ``stop``."""
+        """Write once a period until ``stop``."""
 
         def turn() -> None:
             with suppress(TierstateError):  # `require` raises it, if it lasts
@@ -118,7 +118,7 @@ class PrefixLock:
             return None
 
     def _wait_for_end(self, standing: bytes) -> None:
-        """Until the process that wrote this must have died. Raises Fenced when the object changes."""
+        """Wait until the process that wrote this lock must have died. Raises Fenced when the lock changes."""
         holder = read_holder(standing, self._mine.period_ms)
         if holder.ended:
             return

@@ -1,4 +1,4 @@
-"""How many records readers are given of the remote tier: none below the log start, none of a lost branch."""
+"""The number of remote records that readers get: none below the log start, none of a lost branch."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from .partition_facts import PartitionFacts
 
 
 def remote_records(view: PartitionView, log_start: int | None) -> dict[RemoteSegmentId, int]:
-    """The records of each readable segment at or above the log start: at most so many.
+    """Return the number of records at or above the log start of each readable segment, or a little more.
 
-    Markers and offsets without a record count as records in a segment of which readers are given only a part.
+    Markers and offsets without a record count as records in a segment that readers get only a part of.
     """
     offsets = dict.fromkeys((each.segment_id for each in view.readable), 0)
     for owned in view.coverage.owned:
