@@ -73,7 +73,7 @@ class Partition(BaseModel):
     remote_segments: int
     remote_bytes: int = Field(description="Bytes in the object store, of readable segments.")
     remote_log_bytes: int = Field(description="Bytes of log they stand for.")
-    remote_records: int
+    remote_records: int = Field(description="At or above the log start; at most so many, where it is inside a segment.")
     copied_to: int = Field(description="Last offset copied without a gap; log start - 1: none.")
     local_only_records: int | None = Field(
         description="Offsets below the high watermark that only the broker has: those of the segment that is being "

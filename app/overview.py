@@ -11,6 +11,7 @@ from ..state.offsets import OffsetRange
 from ..state.partition_view import PartitionView
 from .agent_boards import Board
 from .partition_facts import orders_in_words, troubles_of
+from .remote_records import remote_records
 
 SILENT, FAILING, GAP, FACTS_LOST = "agent silent", "agent fails", "gap", "facts lost"
 NAMED = 1000
@@ -70,7 +71,7 @@ def overview(
         partitions=len(views),
         remote_segments=sum(len(view.readable) for view in views),
         remote_bytes=sum(view.remote_bytes for view in views),
-        remote_records=sum(segment.record_count for view in views for segment in view.readable),
+        remote_records=sum(sum(remote_records(view, view.log_start).values()) for view in views),
         local_log_bytes=_sum(known, "local_log_bytes"),
         freed_bytes=sum(_freed(view, status) for view, status in known) if known else None,
         copy_lag_segments=_sum(known, "copy_lag_segments"),

@@ -31,6 +31,7 @@ from .connection import Connection
 from .lost_state import look_at_lost
 from .partitions import bounds_if_known
 from .prefix import take_from_the_dead
+from .prefix_lock import PrefixLock
 
 AGENT_TIMEOUT_S = 2.0
 AGENTS_METRIC = b"remote_copy_lag_segments"
@@ -190,8 +191,11 @@ def plan_lost_facts(connection: Connection, partitions: Iterable[tuple[str, int 
     )
 
 
-def write_lost_facts(connection: Connection, recovery: Recovery) -> None:
-    """Add them, partition by partition. Raises Fenced while an agent runs."""
+def write_lost_facts(connection: Connection, recovery: Recovery, lock: PrefixLock) -> None:
+    """Add them, partition by partition. ``lock``: held since before the plan was made.
+
+    Raises Fenced while an agent runs, and when another recovery took the lock over.
+    """
     _require_stopped(connection, recovery)
     follower = connection.view(list(recovery.added))
     tools = RecoverTools(connection.topic, follower, connection.clock, RandomIds())
@@ -202,6 +206,7 @@ def write_lost_facts(connection: Connection, recovery: Recovery) -> None:
             act = add_lost_facts if follower.facts(partition) else _all_of
             for _ in act(lost, tools):
                 advance(1)
+                lock.require()
 
 
 def _all_of(lost: LostFacts, tools: RecoverTools) -> Act[PartitionView]:
@@ -220,8 +225,12 @@ def _local_starts(
     return starts
 
 
-def write_recovery(connection: Connection, recovery: Recovery, *, resume: bool) -> bool:
-    """Whether everything stood already. Raises Fenced when an agent runs or the topic is not a fresh one."""
+def write_recovery(connection: Connection, recovery: Recovery, lock: PrefixLock, *, resume: bool) -> bool:
+    """Whether everything stood already. ``lock``: held since before the plan was made.
+
+    Raises Fenced when an agent runs, the topic is not a fresh one, or another recovery took the lock over.
+    """
+    lock.require()
     if not recovery.all_gone:
         _require_stopped(connection, recovery)
     steps = sum(1 + 2 * len(plan.restored) for plan in recovery.plans)
@@ -233,6 +242,7 @@ def write_recovery(connection: Connection, recovery: Recovery, *, resume: bool) 
     with connection.progress("writing facts", steps) as advance:
         for _ in recover_all(recovery.plans, tools):
             advance(1)
+            lock.require()
     return False
 
 

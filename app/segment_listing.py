@@ -6,16 +6,19 @@ from typing import Any
 
 from ..schemas.codec import descriptor_to_json
 from ..state.partition_view import PartitionView
+from .remote_records import remote_records
 
 
 def segments_as_json(view: PartitionView) -> list[dict[str, Any]]:
-    """Of every state; what is known of each, its id and its state."""
+    """Of every state; what is known of each, its id and its state. Readable ones: what readers are given of them."""
+    records = remote_records(view, view.log_start)
     ordered = sorted(view.segments.values(), key=lambda s: (s.subject.offsets.start if s.subject else -1, s.segment_id))
     return [
         {
             **(descriptor_to_json(each.subject) if each.subject else {}),
             "segment_id": each.segment_id,
             "state": each.state.value,
+            **({"remote_records": records[each.segment_id]} if each.segment_id in records else {}),
         }
         for each in ordered
     ]

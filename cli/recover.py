@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,8 @@ from .flags import acts, pass_context
 from .topic_argument import TopicArgument, TopicType
 
 if TYPE_CHECKING:
+    from ..app.connection import Connection
+    from ..app.prefix_lock import PrefixLock
     from ..app.recovery import Recovery
     from ..rules.recovery import PartitionPlan
     from ..state.offsets import OffsetRange
@@ -78,26 +81,39 @@ def command(
     if partitions:
         if resume or topic_ids or cluster_id or from_archive is not None or history is not None:
             raise InvalidRequest("of named partitions the topic that is there counts: --execute goes with them alone")
-        with context.connected("kafka.bootstrap.servers", "store.url") as connection:
+        with _alone(context, execute) as (connection, lock):
             recovery = plan_lost_facts(connection, [(each.topic, each.partition) for each in partitions])
-            if execute and recovery.added:
-                write_lost_facts(connection, recovery)
+            if lock is not None and recovery.added:
+                write_lost_facts(connection, recovery, lock)
         _show(context.output, recovery, execute)
         _judge(recovery)
         return
-    with context.connected("kafka.bootstrap.servers", "store.url") as connection:
+    with _alone(context, execute) as (connection, lock):
         chosen = tuple(TopicId(each) for each in topic_ids)
         recovery = plan_recovery(connection, RecoveryRequest(chosen, cluster_id, from_archive, history))
-        if execute:
+        if lock is not None:
             if recovery.archived_to is None and not agents_are_stopped and not recovery.all_gone:
                 raise InvalidRequest(
                     "without an archive nothing tells where agents answer: stop every agent, and say so by "
                     "--agents-are-stopped"
                 )
-            if write_recovery(connection, recovery, resume=resume):
+            if write_recovery(connection, recovery, lock, resume=resume):
                 context.output.note("already recovered: everything stands in the topic, nothing was written")
     _show(context.output, recovery, execute)
     _judge(recovery)
+
+
+@contextmanager
+def _alone(context: Context, execute: bool) -> Iterator[tuple[Connection, PrefixLock | None]]:
+    """The connection and, for a recovery that writes, the lock of the bucket prefix. Raises Fenced."""
+    from ..app.prefix_lock import locked
+
+    with context.connected("kafka.bootstrap.servers", "store.url") as connection:
+        if not execute:
+            yield connection, None
+            return
+        with locked(connection, "recover") as lock:
+            yield connection, lock
 
 
 def _judge(recovery: Recovery) -> None:

@@ -21,6 +21,8 @@ from .topic_argument import TopicArgument, TopicType
 def command(context: Context, topic: TopicArgument, every: bool) -> None:
     """The remote segments of a partition, oldest first, with states, offsets, sizes and object keys.
 
+    Records are those at or above the log start: at most so many, of a segment that has it inside.
+
     A topic that is gone is named by its topic id.
     """
     columns = ("segment", "state", "offsets", "records", "log bytes", "object bytes", "object key")
@@ -53,7 +55,7 @@ def _row(segment: dict[str, Any]) -> tuple[object, ...]:
         segment["segment_id"],
         segment["state"],
         f"{offsets['start']}..{offsets['end']}" if offsets else None,
-        segment.get("record_count"),
+        segment.get("remote_records", segment.get("record_count")),
         segment.get("log_bytes"),
         sum(objects) if len(objects) == len(sizes) else None,
         segment.get("object_key"),

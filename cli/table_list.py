@@ -13,16 +13,17 @@ from .context import Context
 from .flags import pass_context
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from ..fetch.planned_split import Skipped
     from ..lake.table import LakeTable
     from ..lake.table_follow import Look
+    from ..lake.table_place import TablePlace
 
 OF_TABLE = ("table", "topic", "topic_id", "isolation", "keep", "keys", "values", "version", "ends")
-"""``keys``, ``values``: their format, or empty for bytes. ``version``: of the columns."""
+"""``keys``, ``values``: their format, or None for bytes. ``version``: of the columns. ``ends``: of each partition."""
 OF_LOG = ("lag", "skipped", "state", "reason")
-"""``skipped``: offsets that neither tier has, as a person accepted."""
+"""``skipped``: ranges that neither tier has, as a person accepted."""
 
 
 @click.command("list", epilog="Example: tierstate table list --json")
@@ -36,28 +37,43 @@ def show(context: Context) -> None:
         look = _looker(context, opened)
         rows = []
         for name in catalog.ours():
-            row, state, reason = (name, *[""] * (len(OF_TABLE) - 1)), "stopped", ""
-            lag: int | str = ""
-            lost = ""
+            row: dict[str, Any] = dict.fromkeys((*OF_TABLE, *OF_LOG)) | {"table": name, "state": "stopped"}
+            rows.append(row)
             try:
                 table = catalog.table(name)
-                row = _row(table)
+                row |= _of_table(table)
                 found, skipped = look(table)
-                lag, state = found.lag, "behind" if found.lag or found.lost else "current"
-                lost = " ".join(f"{gap.partition}:{gap.start}..{gap.end - 1}" for gap in skipped)
+                row |= {"lag": found.lag, "skipped": [gap._asdict() for gap in skipped]}
+                row["state"] = "behind" if found.lag or found.lost else "current"
                 for failure in found.waiting.values():
                     raise failure
             except Unavailable as error:
-                state, reason = "unknown", str(error)
+                row |= {"state": "unknown", "reason": str(error)}
             except TierstateError as error:
-                reason = str(error)
-            rows.append((*row, lag, lost, state, reason))
-    context.output.table((*OF_TABLE, *OF_LOG), rows)
+                row["reason"] = str(error)
+    _show(context, (*OF_TABLE, *OF_LOG), rows)
 
 
 def show_made(context: Context, table: LakeTable) -> None:
     """Show a table that was just created."""
-    context.output.table(OF_TABLE, [_row(table)])
+    _show(context, OF_TABLE, [_of_table(table)])
+
+
+def ends_of(place: TablePlace) -> list[dict[str, int]]:
+    """Return where the rows of each partition end, for programs."""
+    return [{"partition": number, "end_offset": reach.end} for number, reach in sorted(place.partitions.items())]
+
+
+def _show(context: Context, columns: Sequence[str], rows: list[dict[str, Any]]) -> None:
+    context.output.table(columns, [[_cell(row[name]) for name in columns] for row in rows], rows)
+
+
+def _cell(value: Any) -> object:
+    """The same for people: a list is one text."""
+    if not isinstance(value, list):
+        return value
+    ranges = (f"{each['start']}..{each['end'] - 1}" if "start" in each else each["end_offset"] for each in value)
+    return " ".join(f"{each['partition']}:{range_}" for each, range_ in zip(value, ranges, strict=True)) or None
 
 
 def _looker(context: Context, opened: ExitStack) -> Callable[[LakeTable], tuple[Look, list[Skipped]]]:
@@ -87,9 +103,8 @@ def _looker(context: Context, opened: ExitStack) -> Callable[[LakeTable], tuple[
     return look
 
 
-def _row(table: LakeTable) -> tuple[Any, ...]:
+def _of_table(table: LakeTable) -> dict[str, Any]:
     facts = table.facts
-    ends = " ".join(f"{number}:{reach.end}" for number, reach in sorted(table.place().partitions.items()))
-    formats = [form.format if form else "" for form in (facts.columns.key, facts.columns.value)]
+    formats = [form.format if form else None for form in (facts.columns.key, facts.columns.value)]
     identity = (table.name, facts.topic, str(facts.topic_id), facts.isolation.value, facts.keep)
-    return (*identity, *formats, facts.version, ends)
+    return dict(zip(OF_TABLE, (*identity, *formats, facts.version, ends_of(table.place())), strict=True))

@@ -10,6 +10,7 @@ from ..state.errors import Difference
 from .catalog import NEEDED, catalog_of
 from .context import Context
 from .flags import acts, pass_context
+from .table_list import ends_of
 
 if TYPE_CHECKING:
     from ..lake.table import LakeTable
@@ -39,11 +40,11 @@ def repair(context: Context, table: str, location: str | None, local: bool, exec
                 catalog.point(table, metadata)
                 found = catalog.table(table)
             done = repair_table(found, log, fresh_attempt, execute=execute, keep=keep)
-    ends = {} if done.place is None else {number: reach.end for number, reach in done.place.partitions.items()}
+    ends = [] if done.place is None else ends_of(done.place)
     rows = [
         ("table", found.name),
         ("metadata", metadata or "is the newest"),
-        ("place", " ".join(f"{number}:{end}" for number, end in sorted(ends.items())) if ends else "is known"),
+        ("place", " ".join(f"{each['partition']}:{each['end_offset']}" for each in ends) or "is known"),
         ("rows compared", 0 if done.checked is None else sum(each.rows for each in done.checked.partitions)),
     ]
     findings = [] if done.checked is None else done.checked.findings

@@ -88,6 +88,7 @@ def take_out(table: LakeTable, attempt: Attempt, place: TablePlace, ranges: Mapp
                 kept = grouped(_without(each, start, end) for each in rows)
                 name = f"{day_folder(file)}/{attempt.id}-{number:05d}-{first:020d}-kept.parquet"
                 yield from rewrite(table, attempt, name, kept)
+    attempt.dropped = sum(file.record_count for file in drop.values())
     return (yield from commit(table, attempt, Change(place, tuple(attempt.files), tuple(drop.values()))))
 
 

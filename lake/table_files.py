@@ -33,12 +33,13 @@ ROW_GROUP_BYTES = 32 * 2**20
 @dataclass
 class Attempt:
     """What one writer makes for one commit. ``files``: written, and the table's once the commit landed. ``corrupt``: of
-    ``rows``, those whose key or value does not parse.
+    ``rows``, those whose key or value does not parse. ``dropped``: rows of files that the commit takes out.
     """
 
     id: str
     files: list[DataFile] = field(default_factory=list)
     rows: int = 0
+    dropped: int = 0
     corrupt: int = 0
 
 
@@ -98,7 +99,7 @@ def give_back(table: LakeTable, attempt: Attempt) -> Act[None]:
         yield f"remove {each.file_path}"
         table.remove(each.file_path)
     attempt.files.clear()
-    attempt.rows = attempt.corrupt = 0
+    attempt.rows = attempt.dropped = attempt.corrupt = 0
 
 
 @contextmanager

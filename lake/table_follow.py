@@ -52,11 +52,13 @@ class Step(StrEnum):
 class Round:
     """``waiting``: partitions that nobody could tell about, and why. ``missed``: offsets that the log lost before they
     were rows: of an archive by deleting them, of any table where a person accepted the gap. ``corrupt``: of ``rows``,
-    those whose key or value does not parse.
+    those whose key or value does not parse. Where rows went, ``rows`` are those, and ``rewritten`` the other rows of
+    their files.
     """
 
     step: Step
     rows: int = 0
+    rewritten: int = 0
     files: int = 0
     waiting: dict[int, Unavailable] = field(default_factory=dict)
     missed: int = 0
@@ -112,13 +114,13 @@ def follow_round(
         ranges = {number: Extent(end, place.partitions[number].end) for number, end in look.lost.items()}
         cut = place.with_({number: place.partitions[number].cut(end) for number, end in look.lost.items()})
         landed = yield from take_out(table, attempt, cut, ranges)
-        return _round(Step.LOST_BRANCH if landed else Step.RACED, attempt, look)
+        return _taken_out(Step.LOST_BRANCH if landed else Step.RACED, attempt, look)
     gone = below(table, look)
     if gone:
         ranges = {number: Extent(reach.start, min(reach.end, look.starts[number])) for number, reach in gone.items()}
         begun = place.with_({number: reach.from_(look.starts[number]) for number, reach in gone.items()})
         landed = yield from take_out(table, attempt, begun, ranges)
-        return _round(Step.EXPIRED if landed else Step.RACED, attempt, look)
+        return _taken_out(Step.EXPIRED if landed else Step.RACED, attempt, look)
     if not look.news:
         return Round(Step.NOTHING, waiting=look.waiting)
     return (yield from _append(table, log, attempt, look, limits, means))
@@ -222,5 +224,9 @@ def below(table: LakeTable, look: Look) -> dict[int, Reach]:
     }
 
 
+def _taken_out(step: Step, attempt: Attempt, look: Look) -> Round:
+    return Round(step, attempt.dropped - attempt.rows, attempt.rows, len(attempt.files), look.waiting)
+
+
 def _round(step: Step, attempt: Attempt, look: Look) -> Round:
-    return Round(step, attempt.rows, len(attempt.files), look.waiting, corrupt=attempt.corrupt)
+    return Round(step, attempt.rows, 0, len(attempt.files), look.waiting, corrupt=attempt.corrupt)

@@ -198,7 +198,8 @@ class Keeper:
         kept.done.count(round_)
         kept.stopped, kept.facts = None, table.facts
         if round_.step is not Step.RACED:
-            self._logger.info("table", table=name, step=str(round_.step), rows=round_.rows, files=round_.files)
+            counts = {"rows": round_.rows, "rewritten_rows": round_.rewritten, "files": round_.files}
+            self._logger.info("table", table=name, step=str(round_.step), **counts)
             expire_some(table, self._pace.expired)
             left = look_at(table, log)
             self._saw(kept, left)

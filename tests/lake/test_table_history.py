@@ -8,6 +8,7 @@ from pathlib import Path
 from threading import Event, Lock
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.expressions.visitors import _ManifestEvalVisitor
 from pyiceberg.manifest import ManifestFile
@@ -46,6 +47,10 @@ def delete_below(world: TableWorld, offset: int) -> None:
     world.golden.tiers.view.require_fresh(0, 0)
 
 
+def rows_in(files: set[str]) -> int:
+    return sum(pq.read_metadata(each).num_rows for each in files)
+
+
 def unclean_election(world: TableWorld, epoch: int, end: int) -> None:
     """The new leader's log ends there."""
     world.golden.local.elect(epoch, end)
@@ -58,9 +63,12 @@ def unclean_election(world: TableWorld, epoch: int, end: int) -> None:
 @pytest.mark.essential
 @pytest.mark.parametrize("start", [100, 777, 2042])
 def test_what_the_log_deleted_goes_from_the_table(world: TableWorld, start: int) -> None:
+    before, files = world.rows().num_rows, world.named_files()
     delete_below(world, start)
     [done] = world.follow()
     assert done.step is Step.EXPIRED
+    assert done.rows == before - world.rows().num_rows > 0
+    assert done.rewritten == rows_in(world.named_files() - files)
     assert world.table_digest() == world.log_digest()
     assert world.table().place().partitions[0].start == start
     if start < 2042:
@@ -160,10 +168,11 @@ def test_a_table_of_a_log_whose_beginning_is_gone_begins_there(golden_log: Make,
 
 
 def test_rows_of_a_lost_branch_are_taken_out_by_a_commit_of_their_own(world: TableWorld) -> None:
-    snapshots = len(world.table().iceberg.snapshots())
+    snapshots, before = len(world.table().iceberg.snapshots()), world.rows().num_rows
     unclean_election(world, 99, 1500)
     [done] = world.follow()
     assert done.step is Step.LOST_BRANCH
+    assert done.rows == before - world.rows().num_rows > 0
     assert len(world.table().iceberg.snapshots()) == snapshots + 1
     assert world.table_digest() == world.log_digest(end=1500)
     assert world.table().place().partitions[0].end == 1500

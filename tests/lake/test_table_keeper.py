@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 import structlog
 from pyiceberg.manifest import DataFile
+from structlog.testing import capture_logs
 
 from tests.fetch.two_tiers import Golden
 from tests.lake.exports import EVERY_COLUMN, TOPIC_ID
 from tests.lake.tables import NAME, SMALL, TableWorld
+from tests.lake.test_table_history import delete_below, rows_in
 from tests.lake.typed_tables import COUNT, answer_of, avro_world
 from tests.lake.typed_topics import avro_record
 from tierstate.lake import table_upkeep
@@ -74,6 +76,19 @@ def test_what_is_new_waits_for_the_interval(world: TableWorld) -> None:
     assert (kept.lag, keeper.lag_seconds(kept)) == (0, 0)
     assert world.rows().num_rows > rows
     assert world.table_digest() == world.log_digest()
+
+
+def test_the_log_line_tells_rows_that_went_from_rows_that_were_rewritten(world: TableWorld) -> None:
+    keeper = keeper_of(world, ManualClock(), TableLimits())
+    keeper.turn(RUNS)
+    before, files = world.rows().num_rows, world.named_files()
+    delete_below(world, 777)
+    with capture_logs() as lines:
+        keeper.turn(RUNS)
+    [line] = [each for each in lines if each["event"] == "table"]
+    went, rewritten = before - world.rows().num_rows, rows_in(world.named_files() - files)
+    assert went > 0 < rewritten
+    assert (line["step"], line["rows"], line["rewritten_rows"]) == ("expired", went, rewritten)
 
 
 def test_so_much_log_does_not_wait(world: TableWorld) -> None:

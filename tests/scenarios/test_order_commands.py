@@ -129,6 +129,12 @@ def test_delete_records_moves_the_start_of_both_tiers_and_takes_the_objects_belo
     assert done["obeyed"]["log_start_offset"] == inside
     eventually(lambda: len(house.manifests(topic)) == before - 1)
     assert described(house, topic)["log_start_offset"] == inside
+    left = len(house.run("consume", f"{topic}:0", "--tier", "remote").stdout.splitlines())
+    gateway, url = house.gateway()
+    for flags in ((), ("--gateway", url)):
+        (facts,), listed = (house.json(each, f"{topic}:0", *flags) for each in ("describe", "segments"))
+        assert facts["remote_records"] == sum(each["remote_records"] for each in listed) == left
+    gateway.stop()
     read = house.run("consume", f"{topic}:0", "-n", "1", "--format", "%o %s\\n").stdout
     assert read == f"{inside} {inside:0120d}\n"
     assert house.run("consume", f"{topic}:0", "--from", str(inside - 1), code=5).returncode == 5

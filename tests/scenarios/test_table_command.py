@@ -292,7 +292,13 @@ def test_list_shows_every_table_and_why_one_cannot_go_on(tables: Tables) -> None
         states = {each["table"]: (each["state"], each["lag"]) for each in tables.house.json("table", "list")}
     assert states[late] == ("current", 0)
     assert states[never] == ("behind", behind)
-    assert states[nothing] == states[sick] == ("stopped", "")
+    assert states[nothing] == states[sick] == ("stopped", None)
+    shown, unread = listed(tables, late), listed(tables, sick)
+    assert sum(each["end_offset"] for each in shown["ends"]) == tables.rows(late)
+    assert (shown["skipped"], shown["keys"], shown["values"], shown["reason"]) == ([], None, None, None)
+    assert [unread[each] for each in ("ends", "skipped", "keys", "values", "lag")] == [None] * 5
+    ends = " ".join(f"{each['partition']}:{each['end_offset']}" for each in shown["ends"])
+    assert f" {ends} " in tables.house.run("table", "list").stdout
     assert "is missing" in listed(tables, sick)["reason"]
     catalog = load_catalog("tierstate", type="sql", uri=f"sqlite:///{tables.folder}/catalog.db")
     for each in (late, sick, never, nothing):
