@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import difflib
 import re
 import threading
 from collections.abc import Callable, Coroutine, Hashable, Iterable
@@ -329,16 +328,6 @@ def caller_of(request: Request) -> Caller:
     found = request.scope[CALLER]
     assert isinstance(found, Caller)
     return found
-
-
-async def refuse_unknown_parameters(request: Request) -> None:
-    """A dependency of every route. InvalidRequest names the parameter, and the nearest one that there is."""
-    known = {each.alias for each in request.scope["route"].dependant.query_params}
-    for name in request.query_params:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise InvalidRequest(f"no such parameter{hint}", parameter=name[:100])
 
 
 async def unless_gone(request: Request, work: Coroutine[Any, Any, R]) -> R:

@@ -16,17 +16,18 @@ from ..broker.groups import GroupPosition
 from ..fetch.piece import LogicalBounds
 from ..state.errors import InvalidRequest, TierstateError, UnknownTopic
 from . import models
-from .service import FetchService, GatewayReader, Need, caller_of, refuse_unknown_parameters
+from .parameters import WHOLE, check_parameters
+from .service import FetchService, GatewayReader, Need, caller_of
 from .topics import Asked, TopicName, answer, dumped, known
 
-router = APIRouter(prefix="/v1/topics/{topic}", tags=["topics"], dependencies=[Depends(refuse_unknown_parameters)])
+router = APIRouter(prefix="/v1/topics/{topic}", tags=["topics"], dependencies=[Depends(check_parameters)])
 
 AT_ONCE = 64
 """Partitions of one answer."""
 STANDINGS = 1000
 
 Which = Annotated[
-    list[Annotated[int, Field(ge=0, lt=2**31)]],
+    list[Annotated[int, WHOLE, Field(ge=0, lt=2**31)]],
     Query(
         alias="partition",
         default_factory=list,
@@ -74,7 +75,7 @@ async def list_facts(
     service: Asked,
     topic: TopicName,
     partition: Which,
-    count: Annotated[int, Query(ge=1, le=500, description="At most; the newest.")] = 50,
+    count: Annotated[int, WHOLE, Query(ge=1, le=500, description="At most; the newest.")] = 50,
 ) -> Response:
     await service.permit(caller_of(request), topic, Need.READ)  # as segments
 
