@@ -75,27 +75,27 @@ async def read_records(
     topic: TopicName,
     partition: PartitionNumber,
     offset: Annotated[
-        int | None, WHOLE, Query(ge=0, lt=MAX_OFFSET, description="First offset. This or timestamp.")
+        int | None, Query(ge=0, lt=MAX_OFFSET, description="First offset. This or timestamp."), WHOLE
     ] = None,
     timestamp: Annotated[
-        int | None, WHOLE, Query(ge=0, lt=MAX_OFFSET, description="Milliseconds since the epoch.")
+        int | None, Query(ge=0, lt=MAX_OFFSET, description="Milliseconds since the epoch."), WHOLE
     ] = None,
     max_bytes: Annotated[
-        int, WHOLE, Query(ge=1, lt=MAX_OFFSET, description="Of batches as stored; the gateway's own cap holds too.")
+        int, Query(ge=1, lt=MAX_OFFSET, description="Of batches as stored; the gateway's own cap holds too."), WHOLE
     ] = DEFAULT_BYTES,
     max_records: Annotated[
         int | None,
-        WHOLE,
         Query(
             ge=1,
             lt=MAX_OFFSET,
             description="None: as many as one piece of one tier holds; else over the seam of the tiers too.",
         ),
+        WHOLE,
     ] = None,
     isolation_level: Annotated[
         Isolation, Query(description="read_uncommitted shows aborted and open transactions too.")
     ] = Isolation.READ_COMMITTED,
-    timeout_ms: Annotated[int, WHOLE, Query(ge=0, le=LONGEST_WAIT_MS, description="How long to wait at the end.")] = 0,
+    timeout_ms: Annotated[int, Query(ge=0, le=LONGEST_WAIT_MS, description="How long to wait at the end."), WHOLE] = 0,
     tier: Annotated[Tier, Query(description="Which tier may serve the read.")] = Tier.AUTO,
     encoding: Annotated[Encoding, Query(description="Of keys and values in ndjson.")] = Encoding.UTF8,
     key: Annotated[

@@ -27,7 +27,7 @@ AT_ONCE = 64
 STANDINGS = 1000
 
 Which = Annotated[
-    list[Annotated[int, WHOLE, Field(ge=0, lt=2**31)]],
+    list[Annotated[int, Field(ge=0, lt=2**31), WHOLE]],
     Query(
         alias="partition",
         default_factory=list,
@@ -75,7 +75,7 @@ async def list_facts(
     service: Asked,
     topic: TopicName,
     partition: Which,
-    count: Annotated[int, WHOLE, Query(ge=1, le=500, description="At most; the newest.")] = 50,
+    count: Annotated[int, Query(ge=1, le=500, description="At most; the newest."), WHOLE] = 50,
 ) -> Response:
     await service.permit(caller_of(request), topic, Need.READ)  # as segments
 

@@ -25,8 +25,8 @@ from .service import FetchService, GatewayReader, Need, caller_of, service_of
 router = APIRouter(prefix="/v1/topics", tags=["topics"], dependencies=[Depends(check_parameters)])
 
 TopicName = Annotated[str, Path(description="A topic's name.")]
-PartitionNumber = Annotated[int, WHOLE, Path(ge=0, lt=2**31)]
-Number = Annotated[int, WHOLE, Field(ge=0, lt=2**31)]
+PartitionNumber = Annotated[int, Path(ge=0, lt=2**31), WHOLE]
+Number = Annotated[int, Field(ge=0, lt=2**31), WHOLE]
 Asked = Annotated[FetchService, Depends(service_of)]
 
 
@@ -121,7 +121,7 @@ async def find_offset(
     service: Asked,
     topic: TopicName,
     partition: PartitionNumber,
-    timestamp: Annotated[int, WHOLE, Query(ge=0, lt=2**63, description="Milliseconds since the epoch.")],
+    timestamp: Annotated[int, Query(ge=0, lt=2**63, description="Milliseconds since the epoch."), WHOLE],
 ) -> Response:
     await service.permit(caller_of(request), topic, Need.DESCRIBE)
 
