@@ -16,6 +16,7 @@ from ..app.agent_boards import AgentBoards
 from ..app.plans import Plans
 from ..app.pool import Pool
 from ..app.registered_values import RegisteredValues
+from ..broker.error_codes import LeaderMoved
 from ..fetch.piece import AtHand, Fetched, LogicalBounds, LogicalTopic
 from ..runtime.clock import Clock
 from ..runtime.gateway_settings import Gateway
@@ -38,13 +39,14 @@ from .credentials import Caller
 from .group_standings import AskingGroups, GroupStandings
 from .kept_answers import KeptAnswers
 from .long_polls import LongPolls, Place
+from .look import Look
 from .rights import Asking, CallerRights
 
 R = TypeVar("R")
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 METADATA_CALLS = 8
 SILENT_S = 5.0
-"""Seconds that remote reads ask no broker after one did not answer: each time somebody would wait for it."""
+"""Seconds that no broker is asked for what a view can answer, after none answered: each time somebody would wait."""
 TIERED_AGE_S = 2.0
 """Seconds that the list of tiered topics is used."""
 RENEWED_S = 0.4
@@ -90,6 +92,12 @@ class GatewayReader(Protocol):
     def is_tiered(self, topic: str) -> bool: ...
 
     def tiered_without_brokers(self, topic: str) -> bool: ...
+
+    def topics_without_brokers(self) -> list[str]: ...
+
+    def topic_without_brokers(self, name: str) -> LogicalTopic: ...
+
+    def view_without_brokers(self, topic: str, partition: int) -> tuple[PartitionView, float]: ...
 
     def fetch_without_brokers(
         self, topic: str, partition: int, offset: int, *, max_bytes: int, isolation: Isolation
@@ -158,7 +166,7 @@ class FetchService:
         self.groups = GroupStandings(groups, self.pools.groups, clock, auth.cache, by_kafka=auth.rights == "kafka")
         self.tail = LongPolls(self._end_of)
         self._hidden = frozenset(hidden)
-        self._silent_until = float("-inf")
+        self._silent_until = self._dark_until = float("-inf")
         self._patterns = [re.compile(pattern) for pattern in settings.topics]
         self._tiered: tuple[float, frozenset[str]] = float("-inf"), frozenset()
         self._quotas: LRUCache[str, ByteQuota] = LRUCache(PRINCIPALS)
@@ -186,9 +194,21 @@ class FetchService:
             raise AccessDenied("this user may not read the topic", topic=topic)
         return topic
 
+    @property
+    def is_dark(self) -> bool:
+        """Whether no broker answered lately."""
+        return self.clock.monotonic() < self._dark_until
+
+    def fell_dark(self, error: BaseException) -> bool:
+        """Return whether the error says that no broker answers; then none is asked for `SILENT_S`."""
+        if not isinstance(error, BrokerUnavailable | TimedOut) or isinstance(error, LeaderMoved):
+            return False
+        self._dark_until = self.clock.monotonic() + SILENT_S
+        return True
+
     async def topics(self, caller: Caller) -> list[str]:
         """Names of tiered topics that the caller may know of."""
-        names = [name for name in await self.pools.metadata.run(self.reader.topics) if self.serves(name)]
+        names = [name for name in await self.pools.metadata.run(Look(self).topics) if self.serves(name)]
         rights = await self.rights.of(caller, names)
         return [name for name in names if rights[name].describe]
 
@@ -205,12 +225,16 @@ class FetchService:
             if now - at > TIERED_AGE_S / 2:
                 self._ahead(look, "tiered")
             return True
-        try:
-            return await self.pools.metadata.run(look)
-        except Unavailable:
-            if topic in tiered or await self.pools.metadata.run(lambda: self.reader.tiered_without_brokers(topic)):
-                return True  # as it was last seen
-            raise
+        failure: Unavailable = BrokerUnavailable("no broker answers")
+        if not self.is_dark:
+            try:
+                return await self.pools.metadata.run(look)
+            except Unavailable as error:
+                self.fell_dark(error)
+                failure = error
+        if topic in tiered or await self.pools.metadata.run(lambda: self.reader.tiered_without_brokers(topic)):
+            return True  # as it was last seen
+        raise failure
 
     def stays_at_hand(self, topic: str, partition: int, offset: int, isolation: Isolation, tier: Tier) -> None:
         """What a read at hand was routed by is asked for again in time."""
