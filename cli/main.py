@@ -15,6 +15,7 @@ from pathlib import Path
 
 import click
 
+from ..runtime.visible import visible
 from ..state.errors import TierstateError, Unavailable, apart
 from .context import Context
 from .exit_codes import BUG, DONE, INTERRUPTED, UNAVAILABLE, USAGE, exit_code
@@ -158,11 +159,11 @@ def _invoke(ctx: click.Context) -> None:
 def _tell(context: Context, error: Exception, message: str, code: int) -> None:
     """The last line on stderr: for people, or, with ``--json``, one object for programs."""
     if not context.as_json:
-        sys.stderr.write(f"tierstate: {message}\n")
+        sys.stderr.write(visible(f"tierstate: {message}\n"))
         return
     facts = {name: str(value) for name, value in apart(getattr(error, "facts", {})).items()}
     record = {"error": type(error).__name__, "message": message, "facts": facts, "exit_code": code}
-    sys.stderr.write(json.dumps(record, ensure_ascii=False) + "\n")
+    sys.stderr.write(visible(json.dumps(record, ensure_ascii=False) + "\n"))
 
 
 def main() -> None:
