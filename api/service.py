@@ -35,7 +35,7 @@ from ..state.partition_view import PartitionView
 from ..state.routing import Isolation, Tier
 from .answer_memory import AnswerMemory
 from .auth import CALLER
-from .credentials import Caller
+from .credentials import ANYBODY, Caller
 from .group_standings import AskingGroups, GroupStandings
 from .kept_answers import KeptAnswers
 from .long_polls import LongPolls, Place
@@ -205,6 +205,10 @@ class FetchService:
             return False
         self._dark_until = self.clock.monotonic() + SILENT_S
         return True
+
+    def restricted(self, caller: Caller) -> str | None:
+        """The user who may not know all names of groups and users; None: who asks sees what the gateway itself may."""
+        return caller.principal if self.settings.auth.rights == "kafka" and caller is not ANYBODY else None
 
     async def topics(self, caller: Caller) -> list[str]:
         """Names of tiered topics that the caller may know of."""

@@ -20,6 +20,8 @@ from ..state.errors import Unavailable, UnknownTopic
 from ..state.offsets import Offset, OffsetRange
 from ..state.partition_view import PartitionView
 from . import models
+from .credentials import Caller
+from .hidden_names import shown_holder, shown_status
 from .look import Look
 from .parameters import WHOLE, check_parameters
 from .service import FetchService, GatewayReader, Need, caller_of, service_of
@@ -40,8 +42,9 @@ async def list_topics(request: Request, service: Asked) -> Response:
 
 @router.get("/{topic}", response_model=models.Topic, summary="One topic, with every partition")
 async def describe_topic(request: Request, service: Asked, topic: TopicName) -> Response:
-    await service.permit(caller_of(request), topic, Need.DESCRIBE)
-    return await answer(service, lambda look: _topic(service, look, topic))
+    caller = caller_of(request)
+    await service.permit(caller, topic, Need.DESCRIBE)
+    return await answer(service, lambda look: _topic(service, look, topic, service.restricted(caller)))
 
 
 @router.get("/{topic}/partitions", response_model=models.PartitionList, summary="The partitions of a topic, both tiers")
@@ -51,10 +54,12 @@ async def list_partitions(
     topic: TopicName,
     partition: Annotated[list[Number], Query(default_factory=list, description="Which, repeated. None: all.")],
 ) -> Response:
-    await service.permit(caller_of(request), topic, Need.DESCRIBE)
+    caller = caller_of(request)
+    await service.permit(caller, topic, Need.DESCRIBE)
 
     def made(look: Look) -> models.PartitionList:
-        return models.PartitionList(partitions=_topic(service, look, topic, partition or None).partitions)
+        found = _topic(service, look, topic, service.restricted(caller), partition or None)
+        return models.PartitionList(partitions=found.partitions)
 
     return await answer(service, made)
 
@@ -63,12 +68,14 @@ async def list_partitions(
 async def describe_partition(
     request: Request, service: Asked, topic: TopicName, partition: PartitionNumber
 ) -> Response:
-    await service.permit(caller_of(request), topic, Need.DESCRIBE)
+    caller = caller_of(request)
+    await service.permit(caller, topic, Need.DESCRIBE)
 
     def made(look: Look) -> models.Partition:
         found = known(service.reader, topic, partition)
         view = service.reader.view(topic, partition)
-        return _partition(found, view, service.reader.bounds(topic, partition), _lost(service, topic, view))
+        bounds, lost = service.reader.bounds(topic, partition), _lost(service, topic, view)
+        return _partition(found, view, bounds, lost, service.restricted(caller))
 
     return await answer(service, made)
 
@@ -95,10 +102,11 @@ async def list_segments(request: Request, service: Asked, topic: TopicName, part
     summary="What only its agent knows: why it is not copied, trimmed, expired",
 )
 async def ask_its_agent(request: Request, service: Asked, topic: TopicName, partition: PartitionNumber) -> Response:
-    await service.permit(caller_of(request), topic, Need.READ)  # its reasons may name consumer groups
+    caller = caller_of(request)
+    await service.permit(caller, topic, Need.READ)
 
     def made(look: Look) -> models.AgentStatus:
-        known(look, topic, partition)
+        partitions = known(look, topic, partition).partitions
         view = look.view(topic, partition)
         said = ask_agent(view, topic, service.agents)
         return models.AgentStatus(
@@ -106,7 +114,7 @@ async def ask_its_agent(request: Request, service: Asked, topic: TopicName, part
             partition=partition,
             broker_id=None if view.leader is None else view.leader.broker_id,
             silent=isinstance(said, str),
-            status=said if isinstance(said, dict) else None,
+            status=_shown(service, caller, topic, partitions, said) if isinstance(said, dict) else None,
         )
 
     # an agent that is away takes seconds: the metadata calls must not wait behind it
@@ -172,7 +180,9 @@ def _topics(service: FetchService, look: Look, names: Sequence[str]) -> models.T
     return models.TopicList(topics=[models.TopicSummary.model_validate(asdict(each)) for each in found])
 
 
-def _topic(service: FetchService, look: Look, name: str, only: Collection[int] | None = None) -> models.Topic:
+def _topic(
+    service: FetchService, look: Look, name: str, user: str | None, only: Collection[int] | None = None
+) -> models.Topic:
     described = look.topic(name)
     found = []
     for number in range(described.partitions) if only is None else sorted(set(only)):
@@ -180,9 +190,9 @@ def _topic(service: FetchService, look: Look, name: str, only: Collection[int] |
         view = look.view(name, number)
         lost = _lost(service, name, view)
         try:
-            found.append(_partition(described, view, look.bounds(name, number), lost))
+            found.append(_partition(described, view, look.bounds(name, number), lost, user))
         except Unavailable as error:  # one partition without a leader must not hide the others
-            found.append(_partition(described, view, None, lost, error.message))
+            found.append(_partition(described, view, None, lost, user, error.message))
     return models.Topic(topic=name, topic_id=described.topic_id, partitions=found)
 
 
@@ -191,11 +201,28 @@ def _lost(service: FetchService, topic: str, view: PartitionView) -> str | None:
     return facts_lost(topic, view, service.boards.known())
 
 
+def _shown(
+    service: FetchService, caller: Caller, topic: str, partitions: int, status: dict[str, Any]
+) -> dict[str, Any]:
+    """What an agent says, to this caller: its reasons may name consumer groups and users."""
+    user = service.restricted(caller)
+    if user is None:
+        return status
+    groups = set[str]()
+    if status.get("held_by"):
+        try:
+            groups = {each.group for each in service.groups.now(caller, topic, partitions).positions}
+        except Unavailable:  # nobody says which: none
+            pass
+    return shown_status(status, groups, user)
+
+
 def _partition(
     topic: LogicalTopic,
     view: PartitionView,
     bounds: LogicalBounds | None,
     lost: str | None,
+    user: str | None,
     unavailable: str | None = None,
 ) -> models.Partition:
     highest = view.coverage.owned[-1].offsets.end if view.coverage.owned else None
@@ -239,7 +266,7 @@ def _partition(
         leases=[
             models.Lease(
                 id=lease.id,
-                holder=lease.holder,
+                holder=shown_holder(lease.holder, user),
                 offsets=models.Offsets(start=lease.offsets.start, end=lease.offsets.end),
                 expires_at=lease.expires_at,
             )
