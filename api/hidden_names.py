@@ -1,4 +1,4 @@
-"""What agents and views say, without the names that a caller has no right to: of groups, and of other users.
+"""Statuses of agents and holders of leases, without names of groups and users that a caller has no right to know.
 
 Only where Kafka's rights decide. Groups are those that the brokers list to this very caller; of leases a user sees its
 own plans.
@@ -17,12 +17,12 @@ ANOTHER = "another reader"
 
 
 def shown_holder(holder: str, user: str | None) -> str:
-    """``user`` None: sees all."""
+    """Return the holder, for its own user alone. ``user`` None: for somebody who sees all."""
     return holder if user is None or user_of_plan(holder) == user else ANOTHER
 
 
 def shown_status(status: Mapping[str, Any], groups: Collection[str], user: str) -> dict[str, Any]:
-    """What an agent says of a partition. ``groups``: that the user may know of."""
+    """Return the status of a partition as this user may read it. ``groups``: those that the user may know of."""
     made, held_by = dict(status), status.get("held_by") or ()
     known = [each for each in held_by if each in groups]
     if "held_by" in made:

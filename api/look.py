@@ -1,4 +1,4 @@
-"""What one answer about topics is made from: brokers and view, or the view alone while no broker answers."""
+"""An answer about topics is made from brokers and view, or from the view alone while no broker answers."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Look:
         self._alone = service.is_dark
 
     def topics(self) -> list[str]:
-        """Names of tiered topics."""
+        """Return the names of all tiered topics."""
         return self._asked(self._reader.topics, self._reader.topics_without_brokers)
 
     def topic(self, name: str) -> LogicalTopic:
-        """Raises UnknownTopic."""
+        """Return the topic of this name. Raises UnknownTopic."""
         return self._asked(lambda: self._reader.topic(name), lambda: self._reader.topic_without_brokers(name))
 
     def view(self, topic: str, partition: int) -> PartitionView:
@@ -53,7 +53,7 @@ class Look:
     def fetch(
         self, topic: str, partition: int, offset: int, *, max_bytes: int, isolation: Isolation, tier: Tier
     ) -> Fetched:
-        """As readers do."""
+        """Read as `GatewayReader.fetch` does."""
         return self._reader.fetch(topic, partition, offset, max_bytes=max_bytes, isolation=isolation, tier=tier)
 
     def _asked(self, ask: Callable[[], R], alone: Callable[[], R]) -> R:

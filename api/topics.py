@@ -204,7 +204,7 @@ def _lost(service: FetchService, topic: str, view: PartitionView) -> str | None:
 def _shown(
     service: FetchService, caller: Caller, topic: str, partitions: int, status: dict[str, Any]
 ) -> dict[str, Any]:
-    """What an agent says, to this caller: its reasons may name consumer groups and users."""
+    """Return an agent's status as this caller may read it: its reasons may name consumer groups and users."""
     user = service.restricted(caller)
     if user is None:
         return status

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import click
 
-from ..runtime.visible import visible
 from ..state.errors import TierstateError, Unavailable, apart
 from .context import Context
 from .exit_codes import BUG, DONE, INTERRUPTED, UNAVAILABLE, USAGE, exit_code
@@ -158,6 +157,8 @@ def _invoke(ctx: click.Context) -> None:
 
 def _tell(context: Context, error: Exception, message: str, code: int) -> None:
     """The last line on stderr: for people, or, with ``--json``, one object for programs."""
+    from ..runtime.visible import visible
+
     if not context.as_json:
         sys.stderr.write(visible(f"tierstate: {message}\n"))
         return

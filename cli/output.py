@@ -12,7 +12,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
-from ..runtime.visible import visible, visible_in_line
 from ..state.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -66,6 +65,8 @@ class Output:
 
     def line(self, text: str = "") -> None:
         """One line of data."""
+        from ..runtime.visible import visible  # not at the top: help imports no other package
+
         self._stdout.write(visible(text) + "\n")
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[object]], document: object = None) -> None:
@@ -74,6 +75,8 @@ class Output:
             named = [dict(zip(columns, row, strict=True)) for row in rows]
             self.document(named if document is None else document)
             return
+        from ..runtime.visible import visible_in_line
+
         cells = [["-" if cell is None else visible_in_line(str(cell)) for cell in row] for row in rows]
         if self._stdout.isatty():
             self._rich_table(columns, cells)
@@ -85,6 +88,8 @@ class Output:
 
     def note(self, text: str) -> None:
         """For the person who watches; not data."""
+        from ..runtime.visible import visible
+
         if not self.quiet:
             self._stderr.write(visible(text) + "\n")
 

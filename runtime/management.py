@@ -145,7 +145,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _is_called(host: str, names: Collection[str]) -> bool:
-    """Whether a Host header has an address, or one of these names."""
+    """Return whether a Host header has an address, or one of these names."""
     try:
         name = urlsplit(f"//{host}").hostname or ""
         return name in names or bool(ipaddress.ip_address(name))

@@ -16,10 +16,10 @@ _IN_TEXT = {code: shown for code, shown in _IN_LINE.items() if chr(code) not in 
 
 
 def visible(text: str) -> str:
-    """Text of several lines. JSON stays the same JSON: such characters are within its strings alone."""
+    """Return text of several lines. JSON stays the same JSON: such characters are within its strings alone."""
     return text.translate(_IN_TEXT)
 
 
 def visible_in_line(text: str) -> str:
-    """As `visible`; also what would begin another line or column."""
+    """Return the text of a cell: as `visible`, and without what would begin another line or column."""
     return text.translate(_IN_LINE)

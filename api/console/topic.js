@@ -93,7 +93,7 @@ function draw() {
   drawCommands(topic, partitions[0]?.partition ?? 0);
 }
 
-// What a topic's summary says, of one partition: the local tier and what waits as its agent says it, or null.
+// The summary of one partition. Its agent reports the local tier and what waits to be copied; else they are null.
 function summaryOf(p) {
   const said = page.agents.get(p.partition)?.status;
   return {
