@@ -24,7 +24,8 @@ class Look:
         self._service, self._reader = service, service.reader
         self.view_age_s: float | None = None
         """No broker was asked, and so old is the oldest view that was looked at."""
-        self._alone = service.is_dark
+        self.alone = service.is_dark
+        """Whether no broker is asked."""
 
     def topics(self) -> list[str]:
         """Return the names of all tiered topics."""
@@ -46,7 +47,7 @@ class Look:
 
     def bounds(self, topic: str, partition: int) -> LogicalBounds:
         """Raises what readers do, BrokerUnavailable above all."""
-        if self._alone:
+        if self.alone:
             raise BrokerUnavailable("no broker answers: what only the broker has is unknown")
         return self._reader.bounds(topic, partition)
 
@@ -57,11 +58,11 @@ class Look:
         return self._reader.fetch(topic, partition, offset, max_bytes=max_bytes, isolation=isolation, tier=tier)
 
     def _asked(self, ask: Callable[[], R], alone: Callable[[], R]) -> R:
-        if not self._alone:
+        if not self.alone:
             try:
                 return ask()
             except Unavailable as error:
                 if not self._service.fell_dark(error):
                     raise
-                self._alone = True
+                self.alone = True
         return alone()

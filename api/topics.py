@@ -16,7 +16,7 @@ from ..app.pool import Pool
 from ..app.segment_listing import segments_as_json
 from ..fetch.piece import LogicalBounds, LogicalTopic
 from ..rules.cut_elsewhere import cut_elsewhere
-from ..state.errors import Unavailable, UnknownTopic
+from ..state.errors import BrokerUnavailable, Unavailable, UnknownTopic
 from ..state.offsets import Offset, OffsetRange
 from ..state.partition_view import PartitionView
 from . import models
@@ -152,7 +152,12 @@ async def answer(
     look = Look(service)
 
     def dumped() -> bytes:
-        found = made(look)
+        try:
+            found = made(look)
+        except UnknownTopic as error:
+            if not look.alone:
+                raise
+            raise BrokerUnavailable("no broker answers, and the view does not have it", **error.facts) from error
         return orjson.dumps(found.model_dump(mode="json") if isinstance(found, BaseModel) else found)
 
     body = await (pool or service.pools.metadata).run(dumped)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -35,17 +35,17 @@ class Brokers:
     error: TierstateError | None
 
     def topics(self) -> tuple[TopicDescription, ...]:
-        return tuple(self._answered(self._before.topics()))
+        return tuple(self._answered(self._before.topics))
 
     def topic(self, name: str) -> TopicDescription:
-        found: TopicDescription = self._answered(self._before.topic(name))
+        found: TopicDescription = self._answered(lambda: self._before.topic(name))
         return found
 
-    def _answered(self, answer: Any) -> Any:
+    def _answered(self, answer: Callable[[], Any]) -> Any:
         self.asked += 1
         if self.error is not None:
             raise self.error
-        return answer
+        return answer()
 
 
 @pytest.fixture
@@ -93,6 +93,21 @@ def test_what_only_a_broker_knows_is_not_guessed(call: Call, path: str) -> None:
 
 def test_a_topic_that_the_view_does_not_have_is_not_said_to_be_missing(call: Call) -> None:
     assert call("/v1/topics/other").status_code == 503
+
+
+@pytest.mark.parametrize(
+    "path", ["u", "u/summary", "t/partitions?partition=7", "t/partitions/7/segments", "t/facts?partition=7"]
+)
+def test_what_a_view_does_not_have_may_be_there_all_the_same(
+    log: Log, brokers: Brokers, clock: ManualClock, path: str
+) -> None:
+    service = FetchService(log.reader, Gateway(topics=("t", "u")), clock)
+    call = asgi_call(create_app(service))
+    assert call(f"/v1/topics/{path}").status_code == 503
+    brokers.error = None
+    clock.advance(SILENT_S)
+    assert call(f"/v1/topics/{path}").status_code == 404
+    service.close()
 
 
 def test_brokers_are_asked_again_after_seconds(call: Call, brokers: Brokers, clock: ManualClock) -> None:
