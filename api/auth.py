@@ -3,7 +3,9 @@
 Host        one of ours, where nobody is asked who they are: a web page that calls this machine by a name of its own
             (DNS rebinding) reads nothing
 who         the Authorization header's word, else the client's certificate; one way at a time
+length      said once: a call with two lengths may hide another one from a proxy, so its connection ends
 HEAD        as GET, without a body; OPTIONS says what there is
+caches      keep nothing of /v1
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from .access_log import ACCESS, AccessLog, LoggedCall
 from .credentials import ANYBODY, Caller, ProviderTokens, TokenFile, basic, named, relayed, subject_of
 from .media import header
 from .methods import methods_of
-from .problems import NotAuthenticated, WrongHost, problem_response
+from .problems import NotAuthenticated, TwoLengths, WrongHost, problem_response
 
 OUR_NAMES = ("localhost", "127.0.0.1", "[::1]")
 CERTIFICATE = "tierstate.certificate"
@@ -32,6 +34,7 @@ HEAD = "tierstate.head"
 _HEADERS = ((b"x-content-type-options", b"nosniff"),)
 _TLS_HEADERS = (*_HEADERS, (b"strict-transport-security", b"max-age=31536000"))
 """Of every answer."""
+_NO_STORE = (b"cache-control", b"no-store")
 
 
 class Door:
@@ -62,7 +65,10 @@ class Door:
 
             async def sent(message: Message) -> None:
                 if message["type"] == "http.response.start":
-                    message["headers"] = [*message["headers"], *headers]
+                    made = [*message["headers"], *headers]
+                    if access is not None and not any(name == _NO_STORE[0] for name, _ in made):
+                        made.append(_NO_STORE)
+                    message["headers"] = made
                 await send(message)
                 if access is not None:
                     access.sent(message)
@@ -79,6 +85,8 @@ class Door:
         """``access`` None: what is asked for holds no data."""
         caller = ANYBODY
         try:
+            if header(scope, b"content-length") and header(scope, b"transfer-encoding"):
+                raise TwoLengths("Content-Length and Transfer-Encoding say two lengths of one body")
             if self._hosts:
                 self._check_host(header(scope, b"host").lower())
             if access is not None:
@@ -86,6 +94,8 @@ class Door:
                 access.user = caller.principal
         except TierstateError as error:
             response = problem_response(error)
+            if isinstance(error, TwoLengths):
+                response.headers["connection"] = "close"
             if isinstance(error, NotAuthenticated):
                 for challenge in self._challenges():
                     response.headers.append("www-authenticate", challenge)

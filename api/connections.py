@@ -30,8 +30,10 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ..runtime.acceptor import A_TURN
 from ..runtime.gateway_settings import Gateway
+from ..state.errors import InvalidRequest, Unavailable
 from .auth import CERTIFICATE
 from .outgoing import Outgoing
+from .problems import problem_response
 from .service import ClientLeft
 
 PROGRESS_BYTES = 64 * 1024
@@ -39,7 +41,11 @@ WRITE_HIGH = 64 * 1024
 LONGEST_HEAD = 64 * 1024
 """Of what h11 keeps while a head is not whole."""
 FEW_WRONG, WRONG_PAUSE_S, LONGEST_PAUSE_S = 8, 0.1, 1.0
-_BUSY = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+_TOO_MANY = problem_response(Unavailable("too many connections", retry_after=1))
+_BUSY = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\n%s\r\n%s" % (
+    b"".join(b"%s: %s\r\n" % each for each in _TOO_MANY.raw_headers),
+    bytes(_TOO_MANY.body),
+)
 _RESET = struct.pack("ii", 1, 0)
 """SO_LINGER: on, and no time for it."""
 
@@ -166,6 +172,18 @@ class HttpProtocol(H11Protocol):
             self._head_is_there()
         elif self.cycle is None or self.cycle.response_complete:
             self._await_head()  # bytes of the next one
+
+    def send_400_response(self, msg: str) -> None:
+        """As uvicorn's, with a problem as every error has it."""
+        response = problem_response(InvalidRequest(msg))
+        headers = [*response.raw_headers, (b"connection", b"close")]
+        for event in (
+            h11.Response(status_code=400, headers=headers),
+            h11.Data(bytes(response.body)),
+            h11.EndOfMessage(),
+        ):
+            self.transport.write(self.conn.send(event))
+        self.transport.close()
 
     def pause_writing(self) -> None:
         super().pause_writing()

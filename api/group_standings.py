@@ -54,6 +54,12 @@ class GroupStandings:
         known = self._remembered(who, topic)
         return known if known is not None else await self._pool.run(lambda: self._asked(who, topic, partitions))
 
+    def now(self, caller: Caller, topic: str, partitions: int) -> TopicGroups:
+        """As `of`, in the thread of whoever asks."""
+        if self._asking is None:
+            return NOBODY_TO_ASK
+        return self._asked(caller if self._by_kafka else ANYBODY, topic, partitions)
+
     def _remembered(self, caller: Caller, topic: str) -> TopicGroups | None:
         with self._lock:
             at, found = self._known.get((caller.key, topic)) or (float("-inf"), None)

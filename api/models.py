@@ -54,7 +54,7 @@ class Lease(BaseModel):
     """A reader pins these offsets."""
 
     id: str
-    holder: str
+    holder: str = Field(description="Where Kafka's rights decide: `another reader`, unless it is a plan of the caller.")
     offsets: Offsets
     expires_at: int = Field(description="Milliseconds since the epoch.")
 

@@ -106,5 +106,7 @@ def _parameters(query: bytes) -> dict[str, Any]:
     for each in query.decode("ascii").split("&"):
         name, _, text = each.partition("=")
         field, parse = PLAIN[name]
-        given[field] = parse(text)  # of two the last counts, as by the long way
+        if field in given:
+            raise ValueError(name)
+        given[field] = parse(text)
     return given

@@ -35,10 +35,11 @@ from .access_log import ACCESS
 from .answer_memory import Held
 from .auth import HEAD
 from .media import NDJSON
-from .service import FetchService, Need, caller_of, refuse_unknown_parameters
+from .parameters import check_parameters
+from .service import FetchService, Need, caller_of
 from .topics import Asked, PartitionNumber, TopicName
 
-router = APIRouter(prefix="/v1", tags=["plans"], dependencies=[Depends(refuse_unknown_parameters)])
+router = APIRouter(prefix="/v1", tags=["plans"], dependencies=[Depends(check_parameters)])
 
 MOST_RANGES = 10_000
 LEASE_S = 3600.0
@@ -57,9 +58,9 @@ class PlanRange(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     topic: str
-    partition: int = Field(ge=0, lt=2**31)
-    start: int | None = Field(default=None, ge=0, lt=2**63, description="null: from the beginning.")
-    end: int | None = Field(default=None, ge=0, lt=2**63, description="null: to the end as it is now.")
+    partition: int = Field(strict=True, ge=0, lt=2**31)
+    start: int | None = Field(default=None, strict=True, ge=0, lt=2**63, description="null: from the beginning.")
+    end: int | None = Field(default=None, strict=True, ge=0, lt=2**63, description="null: to the end as it is now.")
 
 
 class PlanCall(BaseModel):
@@ -71,10 +72,15 @@ class PlanCall(BaseModel):
     isolation_level: Isolation = Isolation.READ_COMMITTED
     tier: Tier = Tier.PREFER_REMOTE
     split_bytes: int | None = Field(
-        default=SPLIT_BYTES, ge=1024, lt=2**62, description="About the most log bytes of a split; null: a range is one."
+        default=SPLIT_BYTES,
+        strict=True,
+        ge=1024,
+        lt=2**62,
+        description="About the most log bytes of a split; null: a range is one.",
     )
     lease_seconds: float = Field(
         default=LEASE_S,
+        strict=True,
         ge=0,
         le=31_536_000,
         description="How long nothing of it expires; renewed while it is read. 0: no lease.",

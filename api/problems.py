@@ -40,6 +40,10 @@ class WrongHost(errors.InvalidRequest):
     """The gateway is called by a name that is none of its own."""
 
 
+class TwoLengths(errors.InvalidRequest):
+    """The length of a request's body is said in two ways."""
+
+
 class BodyTooLarge(errors.InvalidRequest):
     """A request has a larger body than any call takes."""
 
@@ -83,6 +87,7 @@ OF_ERROR: dict[type[BaseException], ProblemKind] = {
     errors.AccessDenied: ProblemKind(403, 40301),
     NotAuthenticated: ProblemKind(401, 40101),
     WrongHost: ProblemKind(421, 42150),
+    TwoLengths: ProblemKind(400, 40052),
     BodyTooLarge: ProblemKind(413, 41350),
     BodyTooSlow: ProblemKind(408, 40850),
     errors.ObjectNotFound: ProblemKind(500, 50053),  # a reader judges a missing object before it gets here

@@ -32,11 +32,12 @@ from .at_hand import at_hand, at_hand_again, may_be_kept
 from .content_coding import coding_of
 from .credentials import Caller
 from .media import ARROW, BATCHES, JSON, KAFKA_BINARY, KAFKA_JSON, NDJSON, PARQUET, header, negotiate
+from .parameters import WHOLE, check_parameters
 from .scan import Scan, ScanEnd
-from .service import FetchService, Need, caller_of, refuse_unknown_parameters, unless_gone
+from .service import FetchService, Need, caller_of, unless_gone
 from .topics import Asked, PartitionNumber, TopicName, known
 
-router = APIRouter(prefix="/v1/topics", tags=["records"], dependencies=[Depends(refuse_unknown_parameters)])
+router = APIRouter(prefix="/v1/topics", tags=["records"], dependencies=[Depends(check_parameters)])
 
 DEFAULT_BYTES = 1024 * 1024
 FEW_BYTES, RECORD_BYTES = 64 * 1024, 1024
@@ -73,10 +74,14 @@ async def read_records(
     service: Asked,
     topic: TopicName,
     partition: PartitionNumber,
-    offset: Annotated[int | None, Query(ge=0, lt=MAX_OFFSET, description="First offset. This or timestamp.")] = None,
-    timestamp: Annotated[int | None, Query(ge=0, lt=MAX_OFFSET, description="Milliseconds since the epoch.")] = None,
+    offset: Annotated[
+        int | None, Query(ge=0, lt=MAX_OFFSET, description="First offset. This or timestamp."), WHOLE
+    ] = None,
+    timestamp: Annotated[
+        int | None, Query(ge=0, lt=MAX_OFFSET, description="Milliseconds since the epoch."), WHOLE
+    ] = None,
     max_bytes: Annotated[
-        int, Query(ge=1, lt=MAX_OFFSET, description="Of batches as stored; the gateway's own cap holds too.")
+        int, Query(ge=1, lt=MAX_OFFSET, description="Of batches as stored; the gateway's own cap holds too."), WHOLE
     ] = DEFAULT_BYTES,
     max_records: Annotated[
         int | None,
@@ -85,11 +90,12 @@ async def read_records(
             lt=MAX_OFFSET,
             description="None: as many as one piece of one tier holds; else over the seam of the tiers too.",
         ),
+        WHOLE,
     ] = None,
     isolation_level: Annotated[
         Isolation, Query(description="read_uncommitted shows aborted and open transactions too.")
     ] = Isolation.READ_COMMITTED,
-    timeout_ms: Annotated[int, Query(ge=0, le=LONGEST_WAIT_MS, description="How long to wait at the end.")] = 0,
+    timeout_ms: Annotated[int, Query(ge=0, le=LONGEST_WAIT_MS, description="How long to wait at the end."), WHOLE] = 0,
     tier: Annotated[Tier, Query(description="Which tier may serve the read.")] = Tier.AUTO,
     encoding: Annotated[Encoding, Query(description="Of keys and values in ndjson.")] = Encoding.UTF8,
     key: Annotated[

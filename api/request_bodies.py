@@ -10,7 +10,7 @@ import asyncio
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..state.errors import InvalidRequest, TierstateError
+from ..state.errors import TierstateError
 from .answer_memory import AnswerMemory
 from .media import header
 from .problems import BodyTooLarge, BodyTooSlow, problem_response
@@ -56,12 +56,10 @@ def _has_body(scope: Scope) -> bool:
 
 
 def _announced(scope: Scope) -> int:
-    """Bytes that the body may have. Raises BodyTooLarge, InvalidRequest for a length that is said in two ways."""
+    """Bytes that the body may have. Raises BodyTooLarge."""
     length = header(scope, b"content-length")
     if not length:
         return MOST_BYTES
-    if header(scope, b"transfer-encoding"):
-        raise InvalidRequest("Content-Length and Transfer-Encoding say two lengths of one body")
     if int(length) > MOST_BYTES:
         raise BodyTooLarge(f"a request's body has at most {MOST_BYTES} bytes", given=int(length))
     return int(length)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import difflib
 import re
 import threading
 from collections.abc import Callable, Coroutine, Hashable, Iterable
@@ -17,6 +16,7 @@ from ..app.agent_boards import AgentBoards
 from ..app.plans import Plans
 from ..app.pool import Pool
 from ..app.registered_values import RegisteredValues
+from ..broker.error_codes import LeaderMoved
 from ..fetch.piece import AtHand, Fetched, LogicalBounds, LogicalTopic
 from ..runtime.clock import Clock
 from ..runtime.gateway_settings import Gateway
@@ -35,17 +35,18 @@ from ..state.partition_view import PartitionView
 from ..state.routing import Isolation, Tier
 from .answer_memory import AnswerMemory
 from .auth import CALLER
-from .credentials import Caller
+from .credentials import ANYBODY, Caller
 from .group_standings import AskingGroups, GroupStandings
 from .kept_answers import KeptAnswers
 from .long_polls import LongPolls, Place
+from .look import Look
 from .rights import Asking, CallerRights
 
 R = TypeVar("R")
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 METADATA_CALLS = 8
 SILENT_S = 5.0
-"""Seconds that remote reads ask no broker after one did not answer: each time somebody would wait for it."""
+"""Seconds that no broker is asked for what a view can answer, after none answered: each time somebody would wait."""
 TIERED_AGE_S = 2.0
 """Seconds that the list of tiered topics is used."""
 RENEWED_S = 0.4
@@ -91,6 +92,12 @@ class GatewayReader(Protocol):
     def is_tiered(self, topic: str) -> bool: ...
 
     def tiered_without_brokers(self, topic: str) -> bool: ...
+
+    def topics_without_brokers(self) -> list[str]: ...
+
+    def topic_without_brokers(self, name: str) -> LogicalTopic: ...
+
+    def view_without_brokers(self, topic: str, partition: int) -> tuple[PartitionView, float]: ...
 
     def fetch_without_brokers(
         self, topic: str, partition: int, offset: int, *, max_bytes: int, isolation: Isolation
@@ -159,7 +166,7 @@ class FetchService:
         self.groups = GroupStandings(groups, self.pools.groups, clock, auth.cache, by_kafka=auth.rights == "kafka")
         self.tail = LongPolls(self._end_of)
         self._hidden = frozenset(hidden)
-        self._silent_until = float("-inf")
+        self._silent_until = self._dark_until = float("-inf")
         self._patterns = [re.compile(pattern) for pattern in settings.topics]
         self._tiered: tuple[float, frozenset[str]] = float("-inf"), frozenset()
         self._quotas: LRUCache[str, ByteQuota] = LRUCache(PRINCIPALS)
@@ -187,9 +194,25 @@ class FetchService:
             raise AccessDenied("this user may not read the topic", topic=topic)
         return topic
 
+    @property
+    def is_dark(self) -> bool:
+        """Whether no broker answered lately."""
+        return self.clock.monotonic() < self._dark_until
+
+    def fell_dark(self, error: BaseException) -> bool:
+        """Return whether the error says that no broker answers; then none is asked for `SILENT_S`."""
+        if not isinstance(error, BrokerUnavailable | TimedOut) or isinstance(error, LeaderMoved):
+            return False
+        self._dark_until = self.clock.monotonic() + SILENT_S
+        return True
+
+    def restricted(self, caller: Caller) -> str | None:
+        """The user who may not know all names of groups and users; None: who asks sees what the gateway itself may."""
+        return caller.principal if self.settings.auth.rights == "kafka" and caller is not ANYBODY else None
+
     async def topics(self, caller: Caller) -> list[str]:
         """Names of tiered topics that the caller may know of."""
-        names = [name for name in await self.pools.metadata.run(self.reader.topics) if self.serves(name)]
+        names = [name for name in await self.pools.metadata.run(Look(self).topics) if self.serves(name)]
         rights = await self.rights.of(caller, names)
         return [name for name in names if rights[name].describe]
 
@@ -206,12 +229,16 @@ class FetchService:
             if now - at > TIERED_AGE_S / 2:
                 self._ahead(look, "tiered")
             return True
-        try:
-            return await self.pools.metadata.run(look)
-        except Unavailable:
-            if topic in tiered or await self.pools.metadata.run(lambda: self.reader.tiered_without_brokers(topic)):
-                return True  # as it was last seen
-            raise
+        failure: Unavailable = BrokerUnavailable("no broker answers")
+        if not self.is_dark:
+            try:
+                return await self.pools.metadata.run(look)
+            except Unavailable as error:
+                self.fell_dark(error)
+                failure = error
+        if topic in tiered or await self.pools.metadata.run(lambda: self.reader.tiered_without_brokers(topic)):
+            return True  # as it was last seen
+        raise failure
 
     def stays_at_hand(self, topic: str, partition: int, offset: int, isolation: Isolation, tier: Tier) -> None:
         """What a read at hand was routed by is asked for again in time."""
@@ -329,16 +356,6 @@ def caller_of(request: Request) -> Caller:
     found = request.scope[CALLER]
     assert isinstance(found, Caller)
     return found
-
-
-async def refuse_unknown_parameters(request: Request) -> None:
-    """A dependency of every route. InvalidRequest names the parameter, and the nearest one that there is."""
-    known = {each.alias for each in request.scope["route"].dependant.query_params}
-    for name in request.query_params:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise InvalidRequest(f"no such parameter{hint}", parameter=name[:100])
 
 
 async def unless_gone(request: Request, work: Coroutine[Any, Any, R]) -> R:

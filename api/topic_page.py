@@ -16,17 +16,19 @@ from ..broker.groups import GroupPosition
 from ..fetch.piece import LogicalBounds
 from ..state.errors import InvalidRequest, TierstateError, UnknownTopic
 from . import models
-from .service import FetchService, GatewayReader, Need, caller_of, refuse_unknown_parameters
-from .topics import Asked, TopicName, answer, dumped, known
+from .look import Look
+from .parameters import WHOLE, check_parameters
+from .service import GatewayReader, Need, caller_of
+from .topics import Asked, TopicName, answer, known
 
-router = APIRouter(prefix="/v1/topics/{topic}", tags=["topics"], dependencies=[Depends(refuse_unknown_parameters)])
+router = APIRouter(prefix="/v1/topics/{topic}", tags=["topics"], dependencies=[Depends(check_parameters)])
 
 AT_ONCE = 64
 """Partitions of one answer."""
 STANDINGS = 1000
 
 Which = Annotated[
-    list[Annotated[int, Field(ge=0, lt=2**31)]],
+    list[Annotated[int, Field(ge=0, lt=2**31), WHOLE]],
     Query(
         alias="partition",
         default_factory=list,
@@ -39,21 +41,21 @@ Which = Annotated[
 async def summarise(request: Request, service: Asked, topic: TopicName) -> Response:
     await service.permit(caller_of(request), topic, Need.DESCRIBE)
 
-    def look() -> models.TopicSummary:
-        reader, boards = service.reader, service.boards.known()
-        views = [reader.view(topic, number) for number in range(reader.topic(topic).partitions)]
+    def made(look: Look) -> models.TopicSummary:
+        boards = service.boards.known()
+        views = [look.view(topic, number) for number in range(look.topic(topic).partitions)]
         service.boards.renew(addresses_of(views))
         return models.TopicSummary.model_validate(asdict(overview(topic, views, boards)))
 
-    return await answer(service, look)
+    return await answer(service, made)
 
 
 @router.get("/times", response_model=models.TimesList, summary="How far its partitions had come at what time")
 async def list_times(request: Request, service: Asked, topic: TopicName, partition: Which) -> Response:
     await service.permit(caller_of(request), topic, Need.DESCRIBE)
 
-    def look() -> models.TimesList:
-        found = [(number, times_of(service.reader, topic, number)) for number in _which(service, topic, partition)]
+    def made(look: Look) -> models.TimesList:
+        found = [(number, times_of(look, topic, number)) for number in _which(look, topic, partition)]
         times = [
             models.PartitionTimes(
                 partition=number,
@@ -65,7 +67,7 @@ async def list_times(request: Request, service: Asked, topic: TopicName, partiti
         return models.TimesList(topic=topic, partitions=times)
 
     # it may read the object store, as a search by time
-    return Response(await service.pools.times.run(lambda: dumped(look())), media_type="application/json")
+    return await answer(service, made, service.pools.times)
 
 
 @router.get("/facts", response_model=models.FactList, summary="What happened last: copied, trimmed, expired, elected")
@@ -74,30 +76,30 @@ async def list_facts(
     service: Asked,
     topic: TopicName,
     partition: Which,
-    count: Annotated[int, Query(ge=1, le=500, description="At most; the newest.")] = 50,
+    count: Annotated[int, Query(ge=1, le=500, description="At most; the newest."), WHOLE] = 50,
 ) -> Response:
     await service.permit(caller_of(request), topic, Need.READ)  # as segments
 
-    def look() -> models.FactList:
+    def made(look: Look) -> models.FactList:
         found: list[RecentFact] = []
-        for number in _which(service, topic, partition):
-            found += recent_facts(service.reader.view(topic, number), count)
+        for number in _which(look, topic, partition):
+            found += recent_facts(look.view(topic, number), count)
         found.sort(key=lambda fact: -fact.at)
         facts = [models.RecentFact.model_validate(asdict(each)) for each in found[:count]]
         return models.FactList(topic=topic, facts=facts)
 
-    return Response(await service.pools.times.run(lambda: dumped(look())), media_type="application/json")
+    return await answer(service, made, service.pools.times)
 
 
 @router.get("/groups", response_model=models.GroupList, summary="Where consumer groups stand, and in which tier")
 async def list_groups(request: Request, service: Asked, topic: TopicName, partition: Which) -> Response:
     caller = caller_of(request)
     await service.permit(caller, topic, Need.DESCRIBE)
-    wanted = await service.pools.metadata.run(lambda: _which(service, topic, partition))
+    wanted = await service.pools.metadata.run(lambda: _which(Look(service), topic, partition))
     described = await service.pools.metadata.run(lambda: service.reader.topic(topic))
     seen = await service.groups.of(caller, topic, described.partitions)
 
-    def look() -> models.GroupList:
+    def made(look: Look) -> models.GroupList:
         bounds = {number: _bounds(service.reader, topic, number) for number in wanted}
         here = [_standing(each, bounds[each.partition]) for each in seen.positions if each.partition in bounds]
         here.sort(key=lambda each: (-(each.behind or 0), each.group_id, each.partition))
@@ -108,17 +110,17 @@ async def list_groups(request: Request, service: Asked, topic: TopicName, partit
             unknown=[each.why for each in seen.problems],
         )
 
-    return await answer(service, look)
+    return await answer(service, made)
 
 
-def _which(service: FetchService, topic: str, partitions: Sequence[int]) -> list[int]:
+def _which(look: Look, topic: str, partitions: Sequence[int]) -> list[int]:
     """Each once. Raises InvalidRequest for too many, UnknownTopic for one that is not there."""
-    count = service.reader.topic(topic).partitions
+    count = look.topic(topic).partitions
     wanted = sorted(set(partitions)) if partitions else list(range(count))
     if len(wanted) > AT_ONCE:
         raise InvalidRequest(f"name the partitions: one answer has {AT_ONCE} at most", partitions=len(wanted))
     for number in wanted:
-        known(service.reader, topic, number)
+        known(look, topic, number)
     return wanted
 
 

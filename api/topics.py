@@ -12,34 +12,40 @@ from pydantic import BaseModel, Field
 
 from ..app.overview import addresses_of, facts_lost, overview, worst_first
 from ..app.partition_facts import accepted_in_words, ask_agent, kept_in_words, lost_branch, orders_in_words
+from ..app.pool import Pool
 from ..app.remote_records import remote_records
 from ..app.segment_listing import segments_as_json
 from ..fetch.piece import LogicalBounds, LogicalTopic
 from ..rules.cut_elsewhere import cut_elsewhere
-from ..state.errors import Unavailable, UnknownTopic
+from ..state.errors import BrokerUnavailable, Unavailable, UnknownTopic
 from ..state.offsets import Offset, OffsetRange
 from ..state.partition_view import PartitionView
 from . import models
-from .service import FetchService, GatewayReader, Need, caller_of, refuse_unknown_parameters, service_of
+from .credentials import Caller
+from .hidden_names import shown_holder, shown_status
+from .look import Look
+from .parameters import WHOLE, check_parameters
+from .service import FetchService, GatewayReader, Need, caller_of, service_of
 
-router = APIRouter(prefix="/v1/topics", tags=["topics"], dependencies=[Depends(refuse_unknown_parameters)])
+router = APIRouter(prefix="/v1/topics", tags=["topics"], dependencies=[Depends(check_parameters)])
 
 TopicName = Annotated[str, Path(description="A topic's name.")]
-PartitionNumber = Annotated[int, Path(ge=0, lt=2**31)]
-Number = Annotated[int, Field(ge=0, lt=2**31)]
+PartitionNumber = Annotated[int, Path(ge=0, lt=2**31), WHOLE]
+Number = Annotated[int, Field(ge=0, lt=2**31), WHOLE]
 Asked = Annotated[FetchService, Depends(service_of)]
 
 
 @router.get("", response_model=models.TopicList, summary="Tiered topics")
 async def list_topics(request: Request, service: Asked) -> Response:
     names = await service.topics(caller_of(request))
-    return await answer(service, lambda: _topics(service, names))
+    return await answer(service, lambda look: _topics(service, look, names))
 
 
 @router.get("/{topic}", response_model=models.Topic, summary="One topic, with every partition")
 async def describe_topic(request: Request, service: Asked, topic: TopicName) -> Response:
-    await service.permit(caller_of(request), topic, Need.DESCRIBE)
-    return await answer(service, lambda: _topic(service, topic))
+    caller = caller_of(request)
+    await service.permit(caller, topic, Need.DESCRIBE)
+    return await answer(service, lambda look: _topic(service, look, topic, service.restricted(caller)))
 
 
 @router.get("/{topic}/partitions", response_model=models.PartitionList, summary="The partitions of a topic, both tiers")
@@ -49,26 +55,30 @@ async def list_partitions(
     topic: TopicName,
     partition: Annotated[list[Number], Query(default_factory=list, description="Which, repeated. None: all.")],
 ) -> Response:
-    await service.permit(caller_of(request), topic, Need.DESCRIBE)
+    caller = caller_of(request)
+    await service.permit(caller, topic, Need.DESCRIBE)
 
-    def look() -> models.PartitionList:
-        return models.PartitionList(partitions=_topic(service, topic, partition or None).partitions)
+    def made(look: Look) -> models.PartitionList:
+        found = _topic(service, look, topic, service.restricted(caller), partition or None)
+        return models.PartitionList(partitions=found.partitions)
 
-    return await answer(service, look)
+    return await answer(service, made)
 
 
 @router.get("/{topic}/partitions/{partition}", response_model=models.Partition, summary="One partition, both tiers")
 async def describe_partition(
     request: Request, service: Asked, topic: TopicName, partition: PartitionNumber
 ) -> Response:
-    await service.permit(caller_of(request), topic, Need.DESCRIBE)
+    caller = caller_of(request)
+    await service.permit(caller, topic, Need.DESCRIBE)
 
-    def look() -> models.Partition:
+    def made(look: Look) -> models.Partition:
         found = known(service.reader, topic, partition)
         view = service.reader.view(topic, partition)
-        return _partition(found, view, service.reader.bounds(topic, partition), _lost(service, topic, view))
+        bounds, lost = service.reader.bounds(topic, partition), _lost(service, topic, view)
+        return _partition(found, view, bounds, lost, service.restricted(caller))
 
-    return await answer(service, look)
+    return await answer(service, made)
 
 
 @router.get(
@@ -79,12 +89,12 @@ async def describe_partition(
 async def list_segments(request: Request, service: Asked, topic: TopicName, partition: PartitionNumber) -> Response:
     await service.permit(caller_of(request), topic, Need.READ)
 
-    def look() -> dict[str, Any]:
-        known(service.reader, topic, partition)
-        found = segments_as_json(service.reader.view(topic, partition))
+    def made(look: Look) -> dict[str, Any]:
+        known(look, topic, partition)
+        found = segments_as_json(look.view(topic, partition))
         return {"topic": topic, "partition": partition, "segments": found}
 
-    return await answer(service, look)
+    return await answer(service, made)
 
 
 @router.get(
@@ -93,22 +103,23 @@ async def list_segments(request: Request, service: Asked, topic: TopicName, part
     summary="What only its agent knows: why it is not copied, trimmed, expired",
 )
 async def ask_its_agent(request: Request, service: Asked, topic: TopicName, partition: PartitionNumber) -> Response:
-    await service.permit(caller_of(request), topic, Need.READ)  # its reasons may name consumer groups
+    caller = caller_of(request)
+    await service.permit(caller, topic, Need.READ)
 
-    def look() -> models.AgentStatus:
-        known(service.reader, topic, partition)
-        view = service.reader.view(topic, partition)
+    def made(look: Look) -> models.AgentStatus:
+        partitions = known(look, topic, partition).partitions
+        view = look.view(topic, partition)
         said = ask_agent(view, topic, service.agents)
         return models.AgentStatus(
             topic=topic,
             partition=partition,
             broker_id=None if view.leader is None else view.leader.broker_id,
             silent=isinstance(said, str),
-            status=said if isinstance(said, dict) else None,
+            status=_shown(service, caller, topic, partitions, said) if isinstance(said, dict) else None,
         )
 
     # an agent that is away takes seconds: the metadata calls must not wait behind it
-    return Response(await service.pools.agents.run(lambda: dumped(look())), media_type="application/json")
+    return await answer(service, made, service.pools.agents)
 
 
 @router.get(
@@ -121,29 +132,41 @@ async def find_offset(
     service: Asked,
     topic: TopicName,
     partition: PartitionNumber,
-    timestamp: Annotated[int, Query(ge=0, lt=2**63, description="Milliseconds since the epoch.")],
+    timestamp: Annotated[int, Query(ge=0, lt=2**63, description="Milliseconds since the epoch."), WHOLE],
 ) -> Response:
     await service.permit(caller_of(request), topic, Need.DESCRIBE)
 
-    def look() -> models.FoundOffset:
+    def made(look: Look) -> models.FoundOffset:
         known(service.reader, topic, partition)
         found = service.reader.offset_for_time(topic, partition, timestamp)
         offset, at = found if found is not None else (None, None)
         return models.FoundOffset(topic=topic, partition=partition, offset=offset, timestamp=at)
 
     # it may read the object store: a search through cold segments must not delay the metadata calls, nor wait for scans
-    return Response(await service.pools.times.run(lambda: dumped(look())), media_type="application/json")
+    return await answer(service, made, service.pools.times)
 
 
-async def answer(service: FetchService, look: Callable[[], BaseModel | dict[str, Any]]) -> Response:
-    return Response(await service.pools.metadata.run(lambda: dumped(look())), media_type="application/json")
+async def answer(
+    service: FetchService, made: Callable[[Look], BaseModel | dict[str, Any]], pool: Pool | None = None
+) -> Response:
+    """In this pool, None: of the metadata calls. X-View-Age: no broker was asked, and so old is the view."""
+    look = Look(service)
+
+    def dumped() -> bytes:
+        try:
+            found = made(look)
+        except UnknownTopic as error:
+            if not look.alone:
+                raise
+            raise BrokerUnavailable("no broker answers, and the view does not have it", **error.facts) from error
+        return orjson.dumps(found.model_dump(mode="json") if isinstance(found, BaseModel) else found)
+
+    body = await (pool or service.pools.metadata).run(dumped)
+    headers = {} if look.view_age_s is None else {"X-View-Age": f"{look.view_age_s:.1f}"}
+    return Response(body, headers=headers, media_type="application/json")
 
 
-def dumped(found: BaseModel | dict[str, Any]) -> bytes:
-    return orjson.dumps(found.model_dump(mode="json") if isinstance(found, BaseModel) else found)
-
-
-def known(reader: GatewayReader, topic: str, partition: int) -> LogicalTopic:
+def known(reader: GatewayReader | Look, topic: str, partition: int) -> LogicalTopic:
     """The topic. Raises UnknownTopic for it or the partition."""
     found = reader.topic(topic)
     if partition >= found.partitions:
@@ -151,11 +174,11 @@ def known(reader: GatewayReader, topic: str, partition: int) -> LogicalTopic:
     return found
 
 
-def _topics(service: FetchService, names: Sequence[str]) -> models.TopicList:
-    reader, views, boards = service.reader, dict[str, list[PartitionView]](), service.boards.known()
+def _topics(service: FetchService, look: Look, names: Sequence[str]) -> models.TopicList:
+    views, boards = dict[str, list[PartitionView]](), service.boards.known()
     for name in names:
         try:
-            views[name] = [reader.view(name, number) for number in range(reader.topic(name).partitions)]
+            views[name] = [look.view(name, number) for number in range(look.topic(name).partitions)]
         except UnknownTopic:
             continue  # deleted since it was listed
     service.boards.renew(addresses_of(view for each in views.values() for view in each))
@@ -163,17 +186,19 @@ def _topics(service: FetchService, names: Sequence[str]) -> models.TopicList:
     return models.TopicList(topics=[models.TopicSummary.model_validate(asdict(each)) for each in found])
 
 
-def _topic(service: FetchService, name: str, only: Collection[int] | None = None) -> models.Topic:
-    reader, described = service.reader, service.reader.topic(name)
+def _topic(
+    service: FetchService, look: Look, name: str, user: str | None, only: Collection[int] | None = None
+) -> models.Topic:
+    described = look.topic(name)
     found = []
     for number in range(described.partitions) if only is None else sorted(set(only)):
-        known(reader, name, number)
-        view = reader.view(name, number)
+        known(look, name, number)
+        view = look.view(name, number)
         lost = _lost(service, name, view)
         try:
-            found.append(_partition(described, view, reader.bounds(name, number), lost))
+            found.append(_partition(described, view, look.bounds(name, number), lost, user))
         except Unavailable as error:  # one partition without a leader must not hide the others
-            found.append(_partition(described, view, None, lost, error.message))
+            found.append(_partition(described, view, None, lost, user, error.message))
     return models.Topic(topic=name, topic_id=described.topic_id, partitions=found)
 
 
@@ -182,11 +207,28 @@ def _lost(service: FetchService, topic: str, view: PartitionView) -> str | None:
     return facts_lost(topic, view, service.boards.known())
 
 
+def _shown(
+    service: FetchService, caller: Caller, topic: str, partitions: int, status: dict[str, Any]
+) -> dict[str, Any]:
+    """Return an agent's status as this caller may read it: its reasons may name consumer groups and users."""
+    user = service.restricted(caller)
+    if user is None:
+        return status
+    groups = set[str]()
+    if status.get("held_by"):
+        try:
+            groups = {each.group for each in service.groups.now(caller, topic, partitions).positions}
+        except Unavailable:  # nobody says which: none
+            pass
+    return shown_status(status, groups, user)
+
+
 def _partition(
     topic: LogicalTopic,
     view: PartitionView,
     bounds: LogicalBounds | None,
     lost: str | None,
+    user: str | None,
     unavailable: str | None = None,
 ) -> models.Partition:
     highest = view.coverage.owned[-1].offsets.end if view.coverage.owned else None
@@ -230,7 +272,7 @@ def _partition(
         leases=[
             models.Lease(
                 id=lease.id,
-                holder=lease.holder,
+                holder=shown_holder(lease.holder, user),
                 offsets=models.Offsets(start=lease.offsets.start, end=lease.offsets.end),
                 expires_at=lease.expires_at,
             )

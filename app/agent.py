@@ -102,6 +102,7 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
                 statuses=lambda: leader.board.whole(clock.now_ms()),
                 epochs=lambda name, partition: epochs_of(log, name, partition),
             ),
+            settings.management.advertised,
         )
         opened.callback(server.close)
         beside = Beside(

@@ -9,6 +9,7 @@ cluster goes on with a plan of another one.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -210,6 +211,12 @@ def _lease_s(plan: str) -> float:
     if not seconds.isascii() or not seconds.isdecimal() or len(seconds) > 9:
         raise InvalidRequest("not the name of a plan", given=plan[:100])
     return float(seconds)
+
+
+def user_of_plan(holder: str) -> str | None:
+    """Whose plan a lease is of; None: it is of no gateway's plan."""
+    found = re.fullmatch(r"gateway plan \S+ of (.+)", holder, re.DOTALL)
+    return None if found is None else found[1]
 
 
 def _holder(plan: str, user: str) -> str:

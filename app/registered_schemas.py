@@ -14,7 +14,7 @@ from cachetools import LRUCache
 
 from ..runtime.clock import Clock
 from ..state.errors import AccessDenied, TierstateError, TimedOut, Unavailable
-from ..values.schema_registry import RegisteredSchema
+from ..values.schema_registry import AnsweredOtherwise, RegisteredSchema
 from .bounded_json import BoundedJson
 
 AGAIN_S = 10.0
@@ -88,7 +88,7 @@ class RegisteredSchemas:
         except TierstateError as error:
             question.error = error
         except Exception as error:  # whatever a library meets in a schema
-            question.error = Unavailable(f"the schema cannot be used: {type(error).__name__}: {str(error)[:200]}")
+            question.error = AnsweredOtherwise(f"the schema cannot be used: {type(error).__name__}: {str(error)[:200]}")
         with self._lock:
             del self._asked[id]
             if question.decoder is not None:
@@ -98,6 +98,13 @@ class RegisteredSchemas:
             elif question.error is not None:
                 refused = self._clock.monotonic() + AGAIN_S, question.error
                 self._refused[id] = refused
-                if isinstance(question.error, Unavailable | AccessDenied):
+                if _is_away(question.error):
                     self._away = refused
         question.over.set()
+
+
+def _is_away(error: TierstateError) -> bool:
+    """Whether other schemas would be refused alike: no answer, or none to these credentials."""
+    if isinstance(error, AccessDenied):
+        return error.facts.get("status") == 401
+    return isinstance(error, Unavailable) and not isinstance(error, AnsweredOtherwise)

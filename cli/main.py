@@ -157,12 +157,14 @@ def _invoke(ctx: click.Context) -> None:
 
 def _tell(context: Context, error: Exception, message: str, code: int) -> None:
     """The last line on stderr: for people, or, with ``--json``, one object for programs."""
+    from ..runtime.visible import visible
+
     if not context.as_json:
-        sys.stderr.write(f"tierstate: {message}\n")
+        sys.stderr.write(visible(f"tierstate: {message}\n"))
         return
     facts = {name: str(value) for name, value in apart(getattr(error, "facts", {})).items()}
     record = {"error": type(error).__name__, "message": message, "facts": facts, "exit_code": code}
-    sys.stderr.write(json.dumps(record, ensure_ascii=False) + "\n")
+    sys.stderr.write(visible(json.dumps(record, ensure_ascii=False) + "\n"))
 
 
 def main() -> None:

@@ -1,4 +1,7 @@
-"""What people and programs read: data on stdout (tables, or one JSON document), notes and progress on stderr."""
+"""What people and programs read: data on stdout (tables, or one JSON document), notes and progress on stderr.
+
+Names that strangers chose are written out where they would move or hide what stands beside them (`runtime/visible.py`).
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,7 @@ class Output:
 
     def document(self, value: object) -> None:
         """The one JSON document of a command, whatever ``as_json`` says. Bytes and such are shown as text."""
-        self._stdout.write(json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")
+        self.line(json.dumps(value, indent=2, ensure_ascii=False, default=str))
 
     def item(self, value: object) -> None:
         """One object of a stream, as one line of JSON; flushed, so a follower sees it now."""
@@ -62,7 +65,9 @@ class Output:
 
     def line(self, text: str = "") -> None:
         """One line of data."""
-        self._stdout.write(text + "\n")
+        from ..runtime.visible import visible  # not at the top: help imports no other package
+
+        self._stdout.write(visible(text) + "\n")
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[object]], document: object = None) -> None:
         """Rows under headings; with ``as_json`` the ``document``, or else objects keyed by column. None is ``-``."""
@@ -70,7 +75,9 @@ class Output:
             named = [dict(zip(columns, row, strict=True)) for row in rows]
             self.document(named if document is None else document)
             return
-        cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+        from ..runtime.visible import visible_in_line
+
+        cells = [["-" if cell is None else visible_in_line(str(cell)) for cell in row] for row in rows]
         if self._stdout.isatty():
             self._rich_table(columns, cells)
             return
@@ -81,13 +88,14 @@ class Output:
 
     def note(self, text: str) -> None:
         """For the person who watches; not data."""
+        from ..runtime.visible import visible
+
         if not self.quiet:
-            self._stderr.write(text + "\n")
+            self._stderr.write(visible(text) + "\n")
 
     def json_note(self, value: object) -> None:
         """A note that programs read too: one object, one line on stderr."""
-        if not self.quiet:
-            self._stderr.write(json.dumps(value, ensure_ascii=False, default=str) + "\n")
+        self.note(json.dumps(value, ensure_ascii=False, default=str))
 
     @contextlib.contextmanager
     def progress(self, label: str, total: int | None = None) -> Iterator[Advance]:

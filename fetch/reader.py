@@ -8,6 +8,7 @@ cache (`prefetch.py`).
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -198,10 +199,7 @@ class LogReader:
         The view must be ready (`READY_AGE_S`), else ViewBehind. What it does not have is not concluded to be missing:
         that raises ViewBehind or BrokerUnavailable too. UnknownTopic: a name that is not known without brokers.
         """
-        described = self._remembered(topic)
-        if not 0 <= partition < described.partitions:
-            raise UnknownTopic("no such partition", topic=topic, partition=partition, partitions=described.partitions)
-        place = TopicIdPartition(described.topic_id, partition)
+        place = self._place_without_brokers(topic, partition)
         nobody = NoBroker(self._view)
         log = LogicalPartition(topic, place, self._view, nobody, self.remote, self._clock, self._recent)
         piece = log.fetch(offset, Ask(max_bytes, isolation, Tier.REMOTE, None, 0.0))
@@ -209,8 +207,14 @@ class LogReader:
             raise BrokerUnavailable("the view ends here, and no broker says whether the log does", offset=offset)
         return replace(piece, view_age_s=self._view.age_s(self._view.tier_partition(place)))
 
-    def _remembered(self, name: str) -> LogicalTopic:
-        """As a broker last described it, or as the view has it: under one topic id only."""
+    def _place_without_brokers(self, topic: str, partition: int) -> TopicIdPartition:
+        described = self.topic_without_brokers(topic)
+        if not 0 <= partition < described.partitions:
+            raise UnknownTopic("no such partition", topic=topic, partition=partition, partitions=described.partitions)
+        return TopicIdPartition(described.topic_id, partition)
+
+    def topic_without_brokers(self, name: str) -> LogicalTopic:
+        """As a broker last described it, or as the view has it: under one topic id only. Raises UnknownTopic."""
         with self._lock:
             known = self._topics.get(name)
         if known is not None:
@@ -227,10 +231,32 @@ class LogReader:
     def tiered_without_brokers(self, topic: str) -> bool:
         """Whether the view has a topic of this name."""
         try:
-            self._remembered(topic)
+            self.topic_without_brokers(topic)
         except UnknownTopic:
             return False
         return True
+
+    def topics_without_brokers(self) -> list[str]:
+        """Names that the view has for one topic id each."""
+        found: dict[str, dict[TopicId, int]] = defaultdict(dict)
+        for each in self._view.partitions():
+            if name := self._view.partition(each).topic:
+                found[name][each.topic_id] = max(each.partition, found[name].get(each.topic_id, 0))
+        named = {name: next(iter(ids.items())) for name, ids in found.items() if len(ids) == 1}
+        with self._lock:
+            for name, (topic_id, last) in named.items():
+                self._topics.setdefault(name, (float("-inf"), LogicalTopic(name, topic_id, last + 1)))
+        return sorted(named)
+
+    def view_without_brokers(self, topic: str, partition: int) -> tuple[PartitionView, float]:
+        """What the tier-state topic said of it when it was last read, and so many seconds ago.
+
+        Raises UnknownTopic; ViewBehind for a view that is not ready (`READY_AGE_S`).
+        """
+        place = self._place_without_brokers(topic, partition)
+        tier_partition = self._view.tier_partition(place)
+        self._view.require_ready(tier_partition)
+        return self._view.partition(place), self._view.age_s(tier_partition) or 0.0
 
     def scan(
         self,

@@ -38,6 +38,7 @@ from .listener import (
     TrimRefused,
     ViewRebuilt,
 )
+from .visible import visible
 
 FORMAT_VARIABLE = "TIERSTATE_LOG"
 SHORTEST_SECRET = 4
@@ -142,12 +143,12 @@ def _for_programs(value: object) -> object:
 
 
 def _for_people(logger: object, method: str, entry: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """A partition as Kafka writes it, ``orders-0``, and ranges as ``0..99``."""
+    """A partition as Kafka writes it, ``orders-0``, ranges as ``0..99``, and names as they can be shown."""
     if "topic" in entry and "partition" in entry:
         topic = entry.pop("topic") or entry.get("topic_id")
         entry["partition"] = f"{topic}-{entry['partition']}"
     for name, value in entry.items():
-        entry[name] = str(value) if isinstance(value, OffsetRange) else value
+        entry[name] = visible(str(value)) if isinstance(value, OffsetRange | str) else value
     return entry
 
 

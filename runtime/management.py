@@ -1,17 +1,19 @@
 """The management port: `/healthz`, `/readyz`, `/metrics`, `/v1/status/TOPIC/PARTITION`, `/v1/epochs/TOPIC/PARTITION`.
 Standard library only.
 
-It has no authentication and shows no record, so it listens on loopback unless told otherwise.
+It has no authentication and shows no record, so it listens on loopback unless told otherwise. There it is called by an
+address or by a name of this machine: a web page that gave this machine a name of its own (DNS rebinding) reads nothing.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import re
 import selectors
 import socket
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -53,8 +55,11 @@ class _Answer:
 class ManagementServer:
     """Bound when constructed, so a taken port is an error at the start; serves while its `service` runs."""
 
-    def __init__(self, listen: Address, health: Health) -> None:
-        handler = type("Handler", (_Handler,), {"health": health})
+    def __init__(self, listen: Address, health: Health, advertised: Address | None = None) -> None:
+        """``advertised``: by what others ask it, where that is not where it listens."""
+        names = {"localhost", listen.host.lower()} | ({advertised.host.lower()} if advertised else set())
+        checked = names if listen.host == "localhost" or _is_loopback(listen.host) else None
+        handler = type("Handler", (_Handler,), {"health": health, "names": checked})
         kind = _Server6 if ":" in listen.host else _Server
         try:
             self._server = kind((listen.host, listen.port), handler)
@@ -106,12 +111,18 @@ class _Server6(_Server):
 
 class _Handler(BaseHTTPRequestHandler):
     health: Health
+    names: Collection[str] | None
+    """By which it may be called, beside addresses; None: by any."""
     timeout = REQUEST_SECONDS
     server_version = "tierstate"
     sys_version = ""
 
     def do_GET(self) -> None:
-        answer = _answer(self.health, urlsplit(self.path).path)
+        host = self.headers["host"]
+        if self.names is None or host is None or _is_called(host, self.names):
+            answer = _answer(self.health, urlsplit(self.path).path)
+        else:
+            answer = _json(421, {"message": "this port is called by its address, or by management.advertised"})
         self.send_response(answer.status)
         self.send_header("Content-Type", answer.content_type)
         self.send_header("Content-Length", str(len(answer.body)))
@@ -124,6 +135,22 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:
         """Scrapes are not logged."""
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _is_called(host: str, names: Collection[str]) -> bool:
+    """Return whether a Host header has an address, or one of these names."""
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+        return name in names or bool(ipaddress.ip_address(name))
+    except ValueError:
+        return False
 
 
 def _answer(health: Health, path: str) -> _Answer:

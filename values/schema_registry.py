@@ -68,6 +68,10 @@ class RegistryAccess:
     timeout: float = TIMEOUT_S
 
 
+class AnsweredOtherwise(Unavailable):
+    """The registry answers, and for this schema with something else: it may have all others."""
+
+
 class _NoSuchSchema(CorruptData):
     pass
 
@@ -161,7 +165,8 @@ class SchemaRegistry:
         if answer.status == 404:
             raise _NoSuchSchema("the schema registry has no schema of this id", url=url)
         if answer.status != 200:
-            raise Unavailable("the schema registry does not answer as one", url=url, status=answer.status)
+            kind = Unavailable if answer.status in _AGAIN else AnsweredOtherwise
+            raise kind("the schema registry does not answer as one", url=url, status=answer.status)
         return _schema(data, url)
 
     def _whole(self, answer: urllib3.BaseHTTPResponse, until: float, url: str) -> bytes:
@@ -185,7 +190,7 @@ def _schema(answer: bytes, url: str) -> RegisteredSchema:
         id = None if found.get("id") is None else int(found["id"])
         return RegisteredSchema(str(found.get("schemaType") or "AVRO"), str(found["schema"]), references, id)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise Unavailable("the schema registry does not answer as one", url=url) from error
+        raise AnsweredOtherwise("the schema registry does not answer as one", url=url) from error
 
 
 def is_url(text: str) -> bool:

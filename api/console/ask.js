@@ -1,12 +1,18 @@
 // What /v1 says, with the token of this tab.
 
-import { $ } from "./dom.js";
+import { $, duration } from "./dom.js";
 
 let token = sessionStorage.getItem("tierstate.token");
 
 export function useToken(given) {
   token = given;
   sessionStorage.setItem("tierstate.token", token);
+}
+
+// How old what an answer says is, where no broker was asked for it.
+export function aged(answer) {
+  const age = answer.headers.get("x-view-age");
+  return age === null ? "" : `No broker answers: the remote tier is shown as it was ${duration(Number(age))} ago.`;
 }
 
 export async function ask(path, accept = "application/json") {

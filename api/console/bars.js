@@ -1,7 +1,7 @@
 // A bar a partition, all on one axis: which tier has what, who holds it, and where consumer groups stand.
 
 import { axisOf, timeOf } from "./axis.js";
-import { $, bytes, element, number, plural, time } from "./dom.js";
+import { $, bytes, element, number, plural, time, visible } from "./dom.js";
 import { readFrom } from "./records.js";
 
 const SAID = { remote: "remote", both: "in both tiers", local: "local", gap: "gap, in no tier" };
@@ -12,6 +12,7 @@ let drawn = null;  // what is on the page, to draw it anew when the window chang
 
 // The log of a partition as regions, ascending: who has which offsets.
 export function regions(p) {
+  if (p.local_log_start_offset === null) return p.copied_to < p.log_start_offset ? [] : [{ kind: "remote", start: p.log_start_offset, end: p.copied_to }];
   const found = [];
   const add = (kind, start, end) => { if (end >= start) found.push({ kind, start, end }); };
   let at = p.log_start_offset;
@@ -28,13 +29,15 @@ export function regions(p) {
   return found;
 }
 
-const known = (p) => p.high_watermark !== null && p.log_start_offset !== null;
+// While no broker answers, a log ends with what is copied of it without a gap.
+const endOf = (p) => p.high_watermark ?? p.copied_to + 1;
+const known = (p) => p.log_start_offset !== null && (p.high_watermark !== null || p.remote_segments > 0);
 
 // ``times``, ``groups``: by partition. ``kind``: of the axis. ``common``: troubles that are said elsewhere.
 export function drawBars(topic, partitions, { times, groups, kind, common }) {
   drawn = { topic, partitions, times, groups, kind, common };
   const placed = (p, offset) => (kind === "time" ? timeOf(times.get(p.partition), offset) : offset);
-  const ends = partitions.filter(known).flatMap((p) => [placed(p, p.log_start_offset), placed(p, p.high_watermark)]);
+  const ends = partitions.filter(known).flatMap((p) => [placed(p, p.log_start_offset), placed(p, endOf(p))]);
   const axis = axisOf(kind, ends);
   const focused = document.activeElement?.dataset?.key;
   $("partitions").replaceChildren(...partitions.map((p) =>
@@ -102,7 +105,7 @@ function region(topic, p, { kind, start, end }, x) {
 
 function leaseOf(lease, x) {
   const { start, end } = lease.offsets;
-  const said = `leased to ${lease.holder} until ${time(lease.expires_at)}: ${number.format(start)} to ${number.format(end)}`;
+  const said = visible(`leased to ${lease.holder} until ${time(lease.expires_at)}: ${number.format(start)} to ${number.format(end)}`);
   const made = element("span", { className: "lease", title: said });
   made.setAttribute("role", "img");
   made.setAttribute("aria-label", said);

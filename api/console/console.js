@@ -1,7 +1,7 @@
 // The console: which page the address asks for. Each page has a module.
 
-import { ask, useToken } from "./ask.js";
-import { $, element, say } from "./dom.js";
+import { aged, ask, useToken } from "./ask.js";
+import { $, element, say, visible } from "./dom.js";
 import { drawOverview } from "./overview.js";
 import { place } from "./place.js";
 import { openRecords } from "./records.js";
@@ -14,12 +14,9 @@ let shown;  // the topic of the page
 async function refresh() {
   const { topic } = place();
   try {
-    if (topic) {
-      await refreshTopic();
-    } else {
-      drawOverview((await (await ask("/v1/topics")).json()).topics);
-    }
-    say("");
+    const answer = topic ? await refreshTopic() : await ask("/v1/topics");
+    if (!topic) drawOverview((await answer.json()).topics);
+    say(aged(answer));
   } catch (error) {
     say(error.said ? error.message : "The gateway does not answer.");
   }
@@ -35,9 +32,9 @@ async function go() {
   const steps = [["topics", ""], [topic, topic], [`partition ${partition}`]].slice(0, topic ? (partition === undefined ? 2 : 3) : 1);
   $("path").replaceChildren(...steps.flatMap(([textContent, to], nth) => [
     nth ? " / " : "",
-    nth < steps.length - 1 ? element("a", { href: `#/${encodeURIComponent(to)}`, textContent }) : textContent,
+    nth < steps.length - 1 ? element("a", { href: `#/${encodeURIComponent(to)}`, textContent }) : visible(textContent),
   ]));
-  document.title = topic ? `${topic} · tierstate` : "tierstate";
+  document.title = topic ? `${visible(topic)} · tierstate` : "tierstate";
   if (topic !== shown) leaveTopic();
   shown = topic;
   refresh();

@@ -1,13 +1,23 @@
-// Pieces of a page. Data only ever becomes text (textContent), never markup.
+// Pieces of a page. Data only ever becomes text (textContent), never markup, and none that moves or hides other text.
 
 export const $ = (id) => document.getElementById(id);
 export const number = new Intl.NumberFormat("en");
 export const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 2 });
 
+// Control characters and what sets the direction of text, written out; the command line does the same (runtime/visible.py).
+const HIDDEN = /[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g;
+export const visible = (text) => String(text ?? "").replace(HIDDEN, (letter) => `\\u${letter.charCodeAt(0).toString(16).padStart(4, "0")}`);
+
 export function element(name, properties = {}, ...children) {
   const made = Object.assign(document.createElement(name), properties);
-  made.append(...children);
+  for (const text of ["textContent", "title"]) if (text in properties) made[text] = visible(properties[text]);
+  made.append(...children.map((each) => (typeof each === "string" ? visible(each) : each)));
   return made;
+}
+
+// The text of what is on the page already.
+export function put(id, text) {
+  $(id).textContent = visible(text);
 }
 
 export function plural(count, name) {
@@ -43,5 +53,5 @@ export function time(ms) {
 }
 
 export function say(text) {
-  if ($("status").textContent !== text) $("status").textContent = text;
+  if ($("status").textContent !== visible(text)) put("status", text);
 }

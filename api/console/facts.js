@@ -1,6 +1,6 @@
 // What happened last, as a line of time.
 
-import { $, element, time } from "./dom.js";
+import { $, element, put, time } from "./dom.js";
 
 const SHOWN = 12;
 const KINDS = {
@@ -13,7 +13,7 @@ let all = false;
 export function drawFacts(answer, many) {
   const facts = answer?.facts ?? [];
   $("facts-none").hidden = facts.length > 0;
-  $("facts-none").textContent = !answer ? "Asking…" : answer.error ?? "The tier-state topic has nothing to tell.";
+  put("facts-none", !answer ? "Asking…" : answer.error ?? "The tier-state topic has nothing to tell.");
   let day = "";
   $("facts").replaceChildren(...(all ? facts : facts.slice(0, SHOWN)).map((fact) => {
     const when = time(fact.at), date = when.slice(0, 10);

@@ -1,7 +1,7 @@
 // Records of a partition, from an offset or a time.
 
-import { ask } from "./ask.js";
-import { $, bytes, element, number, plural, time } from "./dom.js";
+import { aged, ask } from "./ask.js";
+import { $, bytes, element, number, plural, put, time } from "./dom.js";
 import { place } from "./place.js";
 import { data, named, recordOf } from "./values.js";
 
@@ -68,20 +68,33 @@ function recordsPath({ topic, partition, wanted }, from, more = {}) {
   return `/v1/topics/${encodeURIComponent(topic)}/partitions/${encodeURIComponent(partition)}/records?${query}`;
 }
 
+// While no broker answers, what the remote tier has; its beginning can be told then, and no other time.
+async function recordsOf(reading, from, more, accept) {
+  try {
+    return await ask(recordsPath(reading, from, more), accept);
+  } catch (error) {
+    if (!["BrokerUnavailable", "TimedOut"].includes(error.said?.error) || $("tier").value === "local") throw error;
+    if (from.timestamp !== undefined && from.timestamp !== "0") throw error;
+    const at = from.timestamp ? { offset: (await bounds(reading)).log_start_offset ?? 0 } : from;
+    return ask(recordsPath(reading, at, { ...more, tier: "remote" }), accept);
+  }
+}
+
 // A page from somewhere on: its records, and how far it looked.
 async function page(reading, from, more = {}) {
   const decode = $("view").value === "decoded" ? { decode: "true" } : {};
-  const answer = await ask(recordsPath(reading, from, { ...decode, ...more }), "application/x-ndjson");
+  const answer = await recordsOf(reading, from, { ...decode, ...more }, "application/x-ndjson");
   const records = (await answer.text()).split("\n").filter(Boolean).map(recordOf);
   const header = (name) => answer.headers.get(name);
   return {
     records, next: Number(header("x-next-offset")), tier: header("x-tier"), end: Number(header("x-high-watermark")),
     stopped: header("x-scan-stopped"), looked: Number(header("x-scanned-records")), bytes: Number(header("x-scanned-bytes")),
+    aged: aged(answer),
   };
 }
 
 function outcome(text) {
-  $("outcome").textContent = text;
+  put("outcome", text);
 }
 
 async function read(topic, partition, from) {
@@ -123,13 +136,13 @@ function take(reading, found) {
   show(reading.shown);
   if (!found.stopped) {
     outcome(`${plural(reading.shown.length, "record")}, tier: ${found.tier}; ` +
-      `next offset ${number.format(found.next)} of ${number.format(found.end)}.`);
+      `next offset ${number.format(found.next)} of ${number.format(found.end)}. ${found.aged}`);
     return;
   }
   reading.looked += found.looked;
   reading.bytes += found.bytes;
   outcome(`${plural(reading.shown.length, "record")} found in ${number.format(reading.looked)} looked through, ` +
-    `${bytes(reading.bytes)}, up to offset ${number.format(found.next)} of ${number.format(found.end)}. ${STOPPED[found.stopped]}`);
+    `${bytes(reading.bytes)}, up to offset ${number.format(found.next)} of ${number.format(found.end)}. ${STOPPED[found.stopped]} ${found.aged}`);
   $("look-on").hidden = found.stopped === "end";
 }
 
@@ -168,15 +181,15 @@ async function follow() {
   }
 }
 
-async function bounds() {
-  const { topic } = place();
-  return (await ask(`/v1/topics/${encodeURIComponent(topic)}/partitions/${encodeURIComponent($("partition").value)}`)).json();
+async function bounds({ topic, partition }) {
+  const query = new URLSearchParams({ partition });
+  return (await (await ask(`/v1/topics/${encodeURIComponent(topic)}/partitions?${query}`)).json()).partitions[0];
 }
 
 // To the beginning or the end, as they are now.
 async function jump(offsetOf) {
   try {
-    readFrom(place().topic, $("partition").value, String(offsetOf(await bounds())));
+    readFrom(place().topic, $("partition").value, String(offsetOf(await bounds({ topic: place().topic, partition: $("partition").value }))));
   } catch (error) {
     outcome(error.message);
   }
@@ -186,7 +199,7 @@ async function download(accept, ending) {
   const kept = asked;
   try {
     const count = Math.max(Number($("count").value), kept.shown.length);
-    const answer = await ask(recordsPath(kept, { offset: kept.first }, { max_records: count }), accept);
+    const answer = await recordsOf(kept, { offset: kept.first }, { max_records: count }, accept);
     const link = element("a", {
       href: URL.createObjectURL(await answer.blob()), download: `${kept.topic}-${kept.partition}-${kept.first}.${ending}`,
     });
@@ -230,7 +243,7 @@ $("next").addEventListener("click", () => readFrom(asked.topic, asked.partition,
 $("previous").addEventListener("click", () =>
   readFrom(asked.topic, asked.partition, String(Math.max(0, asked.first - Number($("count").value)))));
 $("first").addEventListener("click", () => jump((p) => p.log_start_offset ?? 0));
-$("last").addEventListener("click", () => jump((p) => Math.max(p.log_start_offset ?? 0, p.high_watermark - Number($("count").value))));
+$("last").addEventListener("click", () => jump((p) => Math.max(p.log_start_offset ?? 0, (p.high_watermark ?? p.copied_to + 1) - Number($("count").value))));
 $("ndjson").addEventListener("click", () => download("application/x-ndjson", "ndjson"));
 $("arrow").addEventListener("click", () => download("application/vnd.apache.arrow.stream", "arrows"));
 $("parquet").addEventListener("click", () => download("application/vnd.apache.parquet", "parquet"));

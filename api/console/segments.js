@@ -1,7 +1,7 @@
 // The segments of a partition.
 
 import { ask } from "./ask.js";
-import { $, bytes, element, number, plural, time } from "./dom.js";
+import { $, bytes, element, number, plural, put, time } from "./dom.js";
 import { place } from "./place.js";
 
 const SHOWN_SEGMENTS = 500;
@@ -23,9 +23,9 @@ export async function drawSegments() {
   try {
     const path = `/v1/topics/${encodeURIComponent(topic)}/partitions/${encodeURIComponent(partition)}/segments`;
     const { segments } = await (await ask(path)).json();
-    $("segments-said").textContent = segments.length > SHOWN_SEGMENTS
+    put("segments-said", segments.length > SHOWN_SEGMENTS
       ? `${plural(segments.length, "segment")}, the last ${SHOWN_SEGMENTS}; tierstate segments ${topic}:${partition} prints all.`
-      : plural(segments.length, "segment");
+      : plural(segments.length, "segment"));
     $("segments-table").hidden = !segments.length;
     $("segments-table").tBodies[0].replaceChildren(...segments.slice(-SHOWN_SEGMENTS).reverse().map((segment) =>
       element("tr", {}, ...SEGMENT_FIELDS.map(([name, of]) => {
@@ -34,7 +34,7 @@ export async function drawSegments() {
         return cell;
       }))));
   } catch (error) {
-    $("segments-said").textContent = error.message;
+    put("segments-said", error.message);
   }
 }
 

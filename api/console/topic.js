@@ -2,7 +2,7 @@
 
 import { ask } from "./ask.js";
 import { drawBars, troubles } from "./bars.js";
-import { $, bytes, duration, element, number, plural, spans } from "./dom.js";
+import { $, bytes, duration, element, number, plural, put, spans } from "./dom.js";
 import { drawFacts } from "./facts.js";
 import { drawGroups } from "./groups.js";
 import { place } from "./place.js";
@@ -28,7 +28,7 @@ function slowly(key, path, take) {
 // Nothing of the topic before stays while this one is asked for.
 function begin(topic) {
   page = fresh(topic);
-  $("topic-title").textContent = topic;
+  put("topic-title", topic);
   for (const id of ["topic-sizes", "topic-trouble"]) $(id).textContent = "";
   for (const id of ["partitions", "ticks", "grid", "reasons", "retention", "commands"]) $(id).replaceChildren();
   $("numbers").tBodies[0].replaceChildren();
@@ -40,17 +40,18 @@ export async function refreshTopic() {
   const { topic, partition } = place();
   if (page?.topic !== topic) begin(topic);
   const mine = page, path = `/v1/topics/${encodeURIComponent(topic)}`;
-  mine.summary = await (await ask(`${path}/summary`)).json();
+  const answer = await ask(`${path}/summary`);
+  mine.summary = await answer.json();
   const wanted = partition === undefined ? wantedPartitions(mine.summary) : [Number(partition)];
   if (first >= wanted.length) first = 0;
   const numbers = wanted.slice(first, first + SHOWN_PARTITIONS);
   const query = new URLSearchParams(numbers.map((each) => ["partition", each]));
   const found = numbers.length ? (await (await ask(`${path}/partitions?${query}`)).json()).partitions : [];
-  if (page !== mine || place().topic !== topic) return;
+  if (page !== mine || place().topic !== topic) return answer;
   if (mine.query !== String(query)) Object.assign(mine, { asked: new Map(), groups: null, facts: null });
   Object.assign(mine, { query: String(query), wanted, partitions: found, alone: partition !== undefined });
   draw();
-  if (!numbers.length) return;
+  if (!numbers.length) return answer;
   slowly("times", `${path}/times?${query}`, (answer) => {
     const known = answer?.partitions ?? numbers.map((each) => ({ partition: each, times: mine.times.get(each) ?? [] }));
     for (const each of known) mine.times.set(each.partition, each.times);
@@ -61,6 +62,7 @@ export async function refreshTopic() {
     slowly(`agent ${number}`, `${path}/partitions/${number}/agent`, (answer, error) =>
       mine.agents.set(number, answer ?? { status: null, error }));
   }
+  return answer;
 }
 
 function wantedPartitions(summary) {
@@ -91,9 +93,20 @@ function draw() {
   drawCommands(topic, partitions[0]?.partition ?? 0);
 }
 
-function drawHead(topic, summary, common) {
-  const title = page.alone ? `${topic}: partition ${place().partition}` : `${topic}: ${plural(summary.partitions, "partition")}`;
-  $("topic-title").textContent = title;
+// The summary of one partition. Its agent reports the local tier and what waits to be copied; else they are null.
+function summaryOf(p) {
+  const said = page.agents.get(p.partition)?.status;
+  return {
+    remote_bytes: p.remote_bytes, local_log_bytes: said?.local_log_bytes ?? null, freed_bytes: null,
+    copy_lag_segments: said?.copy_lag_segments ?? null, copy_lag_bytes: said?.copy_lag_bytes, copy_lag_seconds: said?.copy_lag_s,
+    partitions_in_trouble: 0,
+  };
+}
+
+function drawHead(topic, ofTopic, common) {
+  const summary = page.alone ? summaryOf(page.partitions[0]) : ofTopic;
+  const title = page.alone ? `${topic}: partition ${place().partition}` : `${topic}: ${plural(ofTopic.partitions, "partition")}`;
+  put("topic-title", title);
   const words = [`${bytes(summary.remote_bytes)} remote`];
   if (summary.local_log_bytes !== null) words.push(`${bytes(summary.local_log_bytes)} local`);
   if (summary.freed_bytes !== null) words.push(`the broker saves ${bytes(summary.freed_bytes)}`);
@@ -101,9 +114,9 @@ function drawHead(topic, summary, common) {
     const waits = `${plural(summary.copy_lag_segments, "segment")}, ${bytes(summary.copy_lag_bytes)}, for ${duration(summary.copy_lag_seconds)}`;
     words.push(`waiting to be copied: ${waits}`);
   } else if (summary.copy_lag_segments === 0) words.push("all rolled segments are copied");
-  $("topic-sizes").textContent = words.join(" · ");
+  put("topic-sizes", words.join(" · "));
   const ill = summary.partitions_in_trouble;
-  $("topic-trouble").textContent = [...(ill ? [`${summary.trouble.join(", ")} (${plural(ill, "partition")})`] : []), ...common].join("; ");
+  put("topic-trouble", [...(ill ? [`${summary.trouble.join(", ")} (${plural(ill, "partition")})`] : []), ...common].join("; "));
 }
 
 function drawPages() {
@@ -185,10 +198,10 @@ function drawNumbers(partitions) {
 }
 
 function drawCommands(topic, partition) {
-  $("commands").textContent = [
+  put("commands", [
     `tierstate describe ${topic}`, `tierstate pause ${topic}`, `tierstate resume ${topic}`,
     `tierstate verify ${topic}`, `tierstate delete-records ${topic}:${partition} --before OFFSET`,
-  ].join("\n");
+  ].join("\n"));
 }
 
 export function leaveTopic() {

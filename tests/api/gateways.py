@@ -159,6 +159,15 @@ class MemoryReader:
     def tiered_without_brokers(self, topic: str) -> bool:
         return False
 
+    def topics_without_brokers(self) -> list[str]:
+        return []
+
+    def topic_without_brokers(self, name: str) -> LogicalTopic:
+        raise UnknownTopic("it has no view", topic=name)
+
+    def view_without_brokers(self, topic: str, partition: int) -> tuple[PartitionView, float]:
+        raise UnknownTopic("it has no view", topic=topic)
+
     def at_hand(
         self, topic: str, partition: int, offset: int, *, max_bytes: int, isolation: Isolation, tier: Tier
     ) -> AtHand | None:

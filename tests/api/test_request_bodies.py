@@ -90,3 +90,28 @@ def test_only_a_trusted_proxy_may_say_that_a_request_came_by_tls(
     answer = httpx.get(f"{running.server.url}/v1/topics", headers={"X-Forwarded-Proto": "https"})
     assert answer.status_code == 200
     assert ("strict-transport-security" in answer.headers) is believed
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"ranges": [{"topic": "t", "partition": True}]},
+        {"ranges": [{"topic": "t", "partition": "0"}]},
+        {"ranges": [{"topic": "t", "partition": 0.0}]},
+        {"ranges": [{"topic": "t", "partition": 0, "start": True}]},
+        {"ranges": [{"topic": "t", "partition": 0, "end": "5"}]},
+        {"ranges": [{"topic": "t", "partition": 0}], "split_bytes": "4096"},
+        {"ranges": [{"topic": "t", "partition": 0}], "lease_seconds": True},
+        {"ranges": [{"topic": "t", "partition": 0}], "lease_seconds": "60"},
+    ],
+)
+def test_a_number_of_a_body_is_a_number_of_json(serve: Serve, wrong: dict[str, object]) -> None:
+    answer = httpx.post(f"{serve(MemoryReader()).server.url}/v1/plans", json=wrong)
+    assert (answer.status_code, answer.json()["error_code"]) == (400, 40051), answer.text
+
+
+@pytest.mark.parametrize("seconds", [0, 60, 0.5])
+def test_whole_seconds_of_a_body_are_seconds(serve: Serve, seconds: float) -> None:
+    right = {"ranges": [{"topic": "t", "partition": 0, "start": 0, "end": None}], "lease_seconds": seconds}
+    answer = httpx.post(f"{serve(MemoryReader()).server.url}/v1/plans", json=right)
+    assert answer.json()["message"] == "this gateway makes no plans", "it was read"

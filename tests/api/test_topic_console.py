@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,15 @@ import pytest
 from tests.api.browser import Browser, browser
 from tests.api.screenshots import console
 from tests.api.shop import TOPICS, Kept, Shop, shop
+from tests.scenarios.house import eventually
 from tests.servers.axe import axe_script
 from tierstate.broker.groups import GroupProblem, TopicGroups
+from tierstate.fetch.piece import Fetched, LogicalBounds, LogicalTopic
+from tierstate.runtime.visible import HIDDEN
+from tierstate.state.errors import BrokerUnavailable
+from tierstate.state.ids import TopicIdPartition
+from tierstate.state.partition_view import PartitionView
+from tierstate.state.routing import Isolation, Tier
 
 CONSOLE = Path(__file__).parents[2] / "api" / "console"
 CLOSE = 0.005
@@ -201,6 +209,96 @@ def test_a_broker_that_is_away_is_said_where_groups_would_be(page: Browser) -> N
     with console(Missing({"orders": Kept()})) as url:
         text = page.open(f"{url}/#/orders", "broker 2 did not answer: its groups are missing")
     assert "No group that you may see" not in text
+
+
+class Dark(Shop):
+    """No broker answers; the view is twelve seconds old."""
+
+    def topics(self) -> list[str]:
+        raise BrokerUnavailable("no broker answers")
+
+    def topic(self, name: str) -> LogicalTopic:
+        raise BrokerUnavailable("no broker answers")
+
+    def bounds(self, topic: str, partition: int) -> LogicalBounds:
+        raise BrokerUnavailable("no broker answers")
+
+    def fetch(self, topic: str, partition: int, offset: int, **how: Any) -> Fetched:
+        raise BrokerUnavailable("no broker answers")
+
+    def topics_without_brokers(self) -> list[str]:
+        return super().topics()
+
+    def tiered_without_brokers(self, topic: str) -> bool:
+        return topic in self.kept
+
+    def topic_without_brokers(self, name: str) -> LogicalTopic:
+        return super().topic(name)
+
+    def view_without_brokers(self, topic: str, partition: int) -> tuple[PartitionView, float]:
+        return self._view.partition(TopicIdPartition(self._id(topic), partition)), 12.0
+
+    def fetch_without_brokers(
+        self, topic: str, partition: int, offset: int, *, max_bytes: int, isolation: Isolation
+    ) -> Fetched:
+        piece = Shop(self.kept).fetch(
+            topic, partition, offset, max_bytes=max_bytes, isolation=isolation, tier=Tier.AUTO
+        )
+        return replace(piece, view_age_s=12.0)
+
+
+AWAY = "No broker answers: the remote tier is shown as it was 12 s ago."
+
+
+@pytest.mark.chromium
+def test_while_no_broker_answers_the_remote_tier_is_shown_with_its_age(page: Browser) -> None:
+    with console(Dark({"orders": TOPICS["orders"], "returns": TOPICS["returns"]})) as url:
+        text = page.open(url, "2 topics")
+        assert AWAY in text
+        assert ("orders" in text, "returns" in text, "unknown" in text) == (True, True, True)
+        text = page.open(f"{url}/#/orders", "6 partitions")
+        assert AWAY in text
+        assert "no broker answers: what only the broker has is unknown" in text
+        page.run("document.querySelector('input[name=axis][value=offset]').click()")
+        assert [kind for kind, _, _ in bars(page, 0)] == ["remote"]
+        text = page.open(f"{url}/#/orders/0/@0?count=3", "3 records")
+        assert "3 records, tier: remote" in text
+        assert text.count(AWAY) == 2, "of the page, and of its records"
+        text = page.open(f"{url}/#/orders/0/@1700000000000?count=3", "no broker answers")
+        assert "3 records" not in text, "a time is not guessed"
+
+
+@pytest.mark.chromium
+@pytest.mark.parametrize("partition", [0, 4])
+def test_the_page_of_a_partition_shows_its_own_bytes(page: Browser, url: str, partition: int) -> None:
+    asked = httpx.get(f"{url}/v1/topics/orders/partitions", params={"partition": partition}).json()["partitions"][0]
+    whole = httpx.get(f"{url}/v1/topics/orders/summary").json()
+    said = httpx.get(f"{url}/v1/topics/orders/partitions/{partition}/agent").json()["status"]
+    page.open(f"{url}/#/orders/{partition}/@0?count=1", f"orders: partition {partition}")
+    own, local, topics = page.run(
+        f"import('/console/dom.js').then(({{ bytes }}) => "
+        f"[{asked['remote_bytes']}, {said['local_log_bytes']}, {whole['remote_bytes']}].map(bytes))"
+    )
+    eventually(lambda: "local" in page.run("document.getElementById('topic-sizes').textContent"))
+    sizes = page.run("document.getElementById('topic-sizes').textContent")
+    assert f"{own} remote · {local} local" in sizes
+    assert f"{topics} remote" not in sizes
+
+
+@pytest.mark.chromium
+def test_a_name_that_a_stranger_chose_moves_and_hides_nothing(page: Browser) -> None:
+    name = "gro\u202epuorg\u2066\x1b"
+    with console(Shop({"orders": Kept(groups={name: 0.5})})) as url:
+        text = page.open(f"{url}/#/orders", r"gro\u202epuorg\u2066\u001b")
+        assert not set(text) & HIDDEN
+        page.open(f"{url}/#/gro%E2%80%AEpuorg", "not a topic name")
+        assert r"gro\u202epuorg" in page.text("not a topic name")
+        assert r"gro\u202epuorg" in page.run("document.title")
+        script = "Array.from({ length: 0x10000 }, (_, each) => each).filter(each => {1})".replace(
+            "{1}", "dom.visible(String.fromCharCode(each)) !== String.fromCharCode(each)"
+        )
+        hidden = page.run(f"import('/console/dom.js').then(dom => {script})")
+        assert [chr(each) for each in hidden] == sorted(HIDDEN - {"\t", "\n"}), "as the command line has it"
 
 
 @pytest.mark.chromium

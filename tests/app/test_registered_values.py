@@ -18,11 +18,12 @@ from fastavro import parse_schema, schemaless_writer
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
 
 from tests.servers.schema_registry import Answer, Registry, registry
-from tierstate.app.registered_schemas import AGAIN_S, MOST_ASKED
+from tierstate.app.registered_schemas import AGAIN_S, MOST_ASKED, Decoder, RegisteredSchemas
 from tierstate.app.registered_values import MOST_JSON, MOST_VALUE, RegisteredValues, open_registered_values
 from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.registry_settings import Registry as Settings
-from tierstate.values.schema_registry import MOST_BYTES
+from tierstate.state.errors import Unavailable
+from tierstate.values.schema_registry import MOST_BYTES, RegisteredSchema
 
 NESTED = {"type": "record", "name": "L", "fields": [{"name": "n", "type": ["null", "L"]}]}
 ORDER: dict[str, Any] = {
@@ -375,6 +376,47 @@ def test_an_id_that_is_not_there_stops_no_other() -> None:
             assert "no schema of this id" in reason(values, framed(7, b"\2"))
             assert shown(values, framed(8, b"\2"))["value"] == 1
         assert len(server.asked) == 2
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        (302, "http://127.0.0.1:1/elsewhere"),
+        (307, "/schemas/ids/8"),
+        (403, {}),
+        (410, {}),
+        (200, b"[]"),
+        (200, b"<html>"),
+    ],
+    ids=["redirect", "redirect here", "forbidden", "gone", "list", "page"],
+)
+def test_an_id_that_is_answered_otherwise_stops_no_other(wrong: Answer) -> None:
+    with reading({7: wrong, 8: of_avro("int")}) as (values, server):
+        for _ in range(3):
+            assert reason(values, framed(7, b"\2"))
+            assert shown(values, framed(8, b"\2"))["value"] == 1
+        assert len(server.asked) == 2, "neither is asked again"
+
+
+def test_a_schema_that_a_library_fails_at_stops_no_other() -> None:
+    def make(id: int, schema: RegisteredSchema) -> Decoder:
+        return Decoder("AVRO", 1 // (id - 7), lambda data, into: None)
+
+    clock = ManualClock()
+    schemas, until = (
+        RegisteredSchemas(lambda id: RegisteredSchema("AVRO", "", ()), make, clock, 1 << 20),
+        clock.monotonic() + 60,
+    )
+    with pytest.raises(Unavailable, match="ZeroDivisionError"):
+        schemas.decoder(7, until)
+    assert schemas.decoder(8, until).kind == "AVRO"
+
+
+@pytest.mark.parametrize("status", [401, 429, 500, 503])
+def test_a_registry_that_serves_nobody_is_asked_once(status: int) -> None:
+    with reading({7: (status, {}), 8: of_avro("int")}) as (values, server):
+        assert reason(values, framed(7, b"\2")) == reason(values, framed(8, b"\2"))
+        assert len(server.asked) == 1
 
 
 def wait_for(event: Event) -> None:

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from tierstate.cli.output import Output
+from tierstate.runtime.visible import HIDDEN
 
 
 class Terminal(io.StringIO):
@@ -60,3 +61,34 @@ def test_progress_is_shown_only_to_somebody_who_watches() -> None:
             advance(1)
         assert bool(stderr.getvalue()) is shown
         assert out.getvalue() == ""
+
+
+HOSTILE = "gro\u202epuorg\x1b[2J\x9b1m\u2066x\u2069\u200f"
+SHOWN = r"gro\u202epuorg\u001b[2J\u009b1m\u2066x\u2069\u200f"
+
+
+@pytest.mark.parametrize("out", [io.StringIO, Terminal])
+def test_a_name_that_a_stranger_chose_moves_and_hides_nothing(out: type[io.StringIO]) -> None:
+    said, noted = out(), out()
+    output = Output(stdout=said, stderr=noted, colour=False)
+    output.table(("group", "behind"), [(f"{HOSTILE}\nother  0", 5)])
+    output.line(f"held by {HOSTILE}")
+    output.note(f"held by {HOSTILE}")
+    text = said.getvalue()
+    assert SHOWN in text.replace("\n", "")
+    assert "\nother" not in text, "a name makes no row"
+    assert noted.getvalue() == f"held by {SHOWN}\n"
+    assert set(text + noted.getvalue()) & HIDDEN <= {"\n", "\x1b"}, "of the table's own on a terminal"
+    assert "\x1b[2J" not in text
+
+
+def test_json_of_such_a_name_is_the_name_and_moves_nothing_either() -> None:
+    out, noted = io.StringIO(), io.StringIO()
+    output = Output(as_json=True, stdout=out, stderr=noted)
+    output.item({"group": HOSTILE})
+    output.json_note({"group": HOSTILE})
+    item, document = out.getvalue(), io.StringIO()
+    Output(stdout=document).document({"group": HOSTILE})
+    for text in (item, noted.getvalue(), document.getvalue()):
+        assert json.loads(text) == {"group": HOSTILE}
+        assert not set(HOSTILE) & HIDDEN & set(text)

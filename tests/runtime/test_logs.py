@@ -11,6 +11,7 @@ import pytest
 
 from tierstate.runtime.listener import Event, FactsApplied, RemoteFetched, SegmentDeleted, ViewRebuilt
 from tierstate.runtime.logs import log_events, open_logs, take_library_logs
+from tierstate.runtime.visible import HIDDEN
 from tierstate.state.errors import InvalidSettings
 from tierstate.state.ids import RemoteSegmentId, TopicId, TopicIdPartition
 from tierstate.state.offsets import Offset, OffsetRange
@@ -31,6 +32,13 @@ def test_lines_for_people_have_colours_on_a_terminal_only() -> None:
     assert "\x1b[" not in pipe.getvalue() + plain.getvalue()
     assert "segment copied" in pipe.getvalue()
     assert "offset=7" in pipe.getvalue()
+
+
+def test_a_name_in_a_line_for_people_moves_and_hides_nothing() -> None:
+    out = io.StringIO()
+    open_logs({}, stream=out).warning("held", group="gro\u202epuorg\x1b[2J", groups=["a\u202eb"])
+    assert r"gro\u202epuorg\u001b[2J" in out.getvalue()
+    assert not set(out.getvalue()) & (HIDDEN - {"\n"})
 
 
 def test_a_form_of_logs_that_there_is_not_is_refused() -> None:

@@ -43,7 +43,7 @@ def port(answers: Answers) -> Iterator[httpx.Client]:
         metrics=lambda: b"up 1\n",
         status=answers.status,
     )
-    server = ManagementServer(Address("127.0.0.1", 0), health)
+    server = ManagementServer(Address("127.0.0.1", 0), health, Address("broker-1.example", 9404))
     service = server.service()
     service.start()
     with httpx.Client(base_url=f"http://{server.address}", trust_env=False) as client:
@@ -98,6 +98,35 @@ def test_what_it_cannot_answer_is_a_status_without_inner_details(path: str, stat
 def test_head_has_no_body_and_posting_is_refused(port: httpx.Client) -> None:
     assert (port.head("/healthz").status_code, port.head("/healthz").content) == (200, b"")
     assert port.post("/healthz").status_code == 501
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost:9404", 200), ("LOCALHOST", 200), ("127.0.0.1", 200), ("127.1.2.3:1", 200), ("[::1]:9404", 200),
+        ("10.0.0.7:9404", 200), ("broker-1.example:9404", 200), ("evil.example", 421), ("evil.example:9404", 421),
+        ("localhost.evil.example", 421), ("127.0.0.1.evil.example", 421), ("broker-2.example:9404", 421), ("[::1", 421),
+        ("", 421),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("path", ["/metrics", "/v1/status", "/healthz"])
+def test_a_port_of_this_machine_is_not_called_by_a_name_that_a_web_page_gave_it(
+    host: str, status: int, path: str, port: httpx.Client
+) -> None:
+    """DNS rebinding: the page's own name leads here, so that its scripts may read what is answered."""
+    assert port.get(path, headers={"host": host}).status_code == status
+
+
+@pytest.mark.parametrize("host", ["broker-1.example:9404", "gateway"])
+def test_a_port_for_others_is_called_by_whatever_name_they_have_for_it(host: str) -> None:
+    health = Health(lambda: [], lambda: [], lambda: b"", lambda topic, partition: None)
+    server = ManagementServer(Address("0.0.0.0", 0), health)
+    service = server.service()
+    service.start()
+    url = f"http://127.0.0.1:{server.address.port}/healthz"
+    assert httpx.get(url, headers={"host": host}, trust_env=False).status_code == 200
+    service.stop()
+    assert service.join(10)
 
 
 def test_a_taken_port_is_an_error_at_the_start() -> None:

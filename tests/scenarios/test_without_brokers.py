@@ -91,8 +91,16 @@ def test_what_is_remote_is_read_without_any_broker_and_its_age_is_said(house: Ho
         for query in (f"offset={local}&tier=remote", f"offset={10 * RECORDS}&tier=remote", "offset=0", "timestamp=0"):
             answer = client.get(f"{path}?{query}")
             assert (answer.status_code, "retry-after" in answer.headers) == (503, True), (query, answer.text)
+        page = ["/v1/topics", f"/v1/topics/{topic}", *(f"/v1/topics/{topic}/{each}" for each in ("summary", "facts"))]
+        for answer in map(client.get, page):
+            assert answer.status_code == 200, answer.text
+            assert 0 <= float(answer.headers["x-view-age"]) < 300
+        assert topic in [each["topic"] for each in client.get("/v1/topics").json()["topics"]]
+        shown = client.get(f"/v1/topics/{topic}/partitions?partition=0").json()["partitions"][0]
+        assert (shown["highest_remote_offset"], shown["high_watermark"]) == (local - 1, None)
         assert client.get("/v1/topics/none/partitions/0/records?offset=0&tier=remote").status_code in (404, 503)
         house.kafka.start(0)
         eventually(lambda: client.get(f"{path}?offset={local}").status_code == 200, 120)
-        eventually(lambda: "x-view-age" not in client.get(f"{path}?offset=0&tier=remote").headers, 60)
+        calls = (f"{path}?offset=0&tier=remote", *page)
+        eventually(lambda: all("x-view-age" not in client.get(each).headers for each in calls), 60)
     gateway.stop()

@@ -1,0 +1,38 @@
+"""Statuses of agents and holders of leases, without names of groups and users that a caller has no right to know.
+
+Only where Kafka's rights decide. Groups are those that the brokers list to this very caller; of leases a user sees its
+own plans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from ..app.plans import user_of_plan
+from ..rules.reasons import Reason
+from ..runtime.units import counted
+
+ANOTHER = "another reader"
+
+
+def shown_holder(holder: str, user: str | None) -> str:
+    """Return the holder, for its own user alone. ``user`` None: for somebody who sees all."""
+    return holder if user is None or user_of_plan(holder) == user else ANOTHER
+
+
+def shown_status(status: Mapping[str, Any], groups: Collection[str], user: str) -> dict[str, Any]:
+    """Return the status of a partition as this user may read it. ``groups``: those that the user may know of."""
+    made, held_by = dict(status), status.get("held_by") or ()
+    known = [each for each in held_by if each in groups]
+    if "held_by" in made:
+        made["held_by"] = known
+    match status.get("not_trimmed_reason"):
+        case Reason.GROUP_HOLDS if len(known) < len(held_by) or not held_by:
+            others = counted(max(1, len(held_by) - len(known)), "consumer group") + " that this user may not see"
+            made["not_trimmed"] = f"held by {', '.join([*known, others])}"
+        case Reason.GROUPS_UNKNOWN:
+            made["not_trimmed"] = "consumer groups could not be listed completely"
+    if status.get("not_expired_reason") == Reason.LEASED:
+        made["not_expired"] = "readers' leases keep the objects of condemned segments"
+    return made

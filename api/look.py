@@ -1,0 +1,68 @@
+"""An answer about topics is made from brokers and view, or from the view alone while no broker answers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from ..fetch.piece import Fetched, LogicalBounds, LogicalTopic
+from ..state.errors import BrokerUnavailable, Unavailable
+from ..state.partition_view import PartitionView
+from ..state.routing import Isolation, Tier
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .service import FetchService
+
+R = TypeVar("R")
+
+
+class Look:
+    """One answer's, by one thread. Once no broker answered, this look asks none."""
+
+    def __init__(self, service: FetchService) -> None:
+        self._service, self._reader = service, service.reader
+        self.view_age_s: float | None = None
+        """No broker was asked, and so old is the oldest view that was looked at."""
+        self.alone = service.is_dark
+        """Whether no broker is asked."""
+
+    def topics(self) -> list[str]:
+        """Return the names of all tiered topics."""
+        return self._asked(self._reader.topics, self._reader.topics_without_brokers)
+
+    def topic(self, name: str) -> LogicalTopic:
+        """Return the topic of this name. Raises UnknownTopic."""
+        return self._asked(lambda: self._reader.topic(name), lambda: self._reader.topic_without_brokers(name))
+
+    def view(self, topic: str, partition: int) -> PartitionView:
+        """Raises UnknownTopic; ViewBehind for one that is too old."""
+
+        def alone() -> PartitionView:
+            view, age_s = self._reader.view_without_brokers(topic, partition)
+            self.view_age_s = max(age_s, self.view_age_s or 0.0)
+            return view
+
+        return self._asked(lambda: self._reader.view(topic, partition), alone)
+
+    def bounds(self, topic: str, partition: int) -> LogicalBounds:
+        """Raises what readers do, BrokerUnavailable above all."""
+        if self.alone:
+            raise BrokerUnavailable("no broker answers: what only the broker has is unknown")
+        return self._reader.bounds(topic, partition)
+
+    def fetch(
+        self, topic: str, partition: int, offset: int, *, max_bytes: int, isolation: Isolation, tier: Tier
+    ) -> Fetched:
+        """Read as `GatewayReader.fetch` does."""
+        return self._reader.fetch(topic, partition, offset, max_bytes=max_bytes, isolation=isolation, tier=tier)
+
+    def _asked(self, ask: Callable[[], R], alone: Callable[[], R]) -> R:
+        if not self.alone:
+            try:
+                return ask()
+            except Unavailable as error:
+                if not self._service.fell_dark(error):
+                    raise
+                self.alone = True
+        return alone()

@@ -1,0 +1,44 @@
+"""How parameters are written: what could be read in two ways is refused, and never read in one of them."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import get_origin
+from urllib.parse import unquote_to_bytes
+
+from fastapi import Request
+from pydantic import BeforeValidator
+
+from ..state.errors import InvalidRequest
+
+_WHOLE = re.compile("-?(0|[1-9][0-9]*)", re.ASCII)
+
+
+def _written_plainly(value: object) -> object:
+    if isinstance(value, str) and not _WHOLE.fullmatch(value):
+        raise ValueError("a whole number is digits alone, as 0 or 42")
+    return value
+
+
+WHOLE = BeforeValidator(_written_plainly)
+"""For numbers in a path or a query: pydantic alone also takes ``+0``, ``1_0``, ``1.0`` and blanks."""
+
+
+async def check_parameters(request: Request) -> None:
+    """A dependency of every route. Raises InvalidRequest for a parameter that the route does not have, with the nearest
+    one that it has; for one that is given twice and is no list; for text that is not UTF-8.
+    """
+    try:
+        unquote_to_bytes(request.scope["query_string"]).decode()
+    except UnicodeDecodeError as error:
+        raise InvalidRequest("the query is not UTF-8: for other bytes there is filter_encoding=base64") from error
+    known = {each.alias: each.field_info.annotation for each in request.scope["route"].dependant.query_params}
+    names = [name for name, _ in request.query_params.multi_items()]
+    for name in dict.fromkeys(names):
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise InvalidRequest(f"no such parameter{hint}", parameter=name[:100])
+        if names.count(name) > 1 and get_origin(known[name]) is not list:
+            raise InvalidRequest("the parameter is given more than once", parameter=name)
