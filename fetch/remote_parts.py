@@ -21,7 +21,6 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 
-import google_crc32c
 import numpy as np
 
 from ..log import kernels
@@ -40,6 +39,7 @@ from ..storage.segment.log_chunks import WINDOW_BYTES, NearStore, ObjectReads
 from ..storage.segment.reader import PARALLEL
 from .batch_order import BatchOrder
 from .locate import locate_batch, proven_batch
+from .proven_log import extended, require_its_log
 from .remote import aborted_of, open_segment, touching
 from .window_batches import BATCH_PREFIX, batch_size
 
@@ -178,14 +178,8 @@ class _Reading:
 
     def _require_its_log(self) -> None:
         """Raises CorruptData where what was read from end to end is another log, though each batch of it is right."""
-        read = self._crc is not None and self._loaded == self._reader.plain_bytes
-        if read and self._crc != self._segment.log_crc32c:
-            raise CorruptData(
-                "the log is not the one that was copied: its CRC-32C is another",
-                file=self._segment.object_key,
-                expected=f"{self._segment.log_crc32c:08x}",
-                found=f"{self._crc:08x}",
-            )
+        if self._crc is not None and self._loaded == self._reader.plain_bytes:
+            require_its_log(self._segment, self._crc)
 
     def take(self, window: Window) -> Iterator[PartPiece]:
         """The batches that end in it."""
@@ -213,7 +207,7 @@ class _Reading:
         fresh = window.data[skipped:]
         self._loaded += len(fresh)
         if self._crc is not None:
-            self._crc = google_crc32c.extend(self._crc, np.frombuffer(fresh, np.uint8))  # it takes no memoryview
+            self._crc = extended(self._crc, fresh)
         if self._missing > len(fresh):
             self._tails.append(bytes(fresh))
             self._missing -= len(fresh)

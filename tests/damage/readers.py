@@ -1,4 +1,4 @@
-"""Every reader, at the lowest level that is still its own code: it is given segments and a range, and hands out rows."""
+"""Every reader, at the lowest level that is its own code: it is given segments and a range, and hands out rows."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cache
+from hashlib import sha256
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,6 +27,7 @@ from tierstate.api.media import BATCHES, JSON
 from tierstate.api.service import FetchService
 from tierstate.app.pool import Pool
 from tierstate.app.split_reads import SplitReads
+from tierstate.cli import dump_log as dump
 from tierstate.cli.digest import _count
 from tierstate.consumer.assigned_partition import AssignedPartition, Failed
 from tierstate.consumer.consumer_config import Mode
@@ -61,17 +63,22 @@ from tierstate.state.offsets import Extent, Offset
 from tierstate.state.routing import Tier
 from tierstate.storage.memory import MemoryStore
 
-Read_ = Callable[[Segments, Extent], Iterator[Row]]
+SMALL = 600
+"""Bytes: reads of a few batches each, where others take a segment at once."""
+Rows = Callable[[Segments, Extent], Iterator[Row]]
 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
     """``rows``: what it hands out, in order. ``whole``: nothing is handed out before all of it was read, as of a task
-    that commits, or a digest."""
+    that commits, or a digest. ``of_rows``: they are records. ``one_segment``: those of the damaged one alone.
+    """
 
     name: str
-    rows: Read_
+    rows: Rows
     whole: bool = False
+    of_rows: bool = True
+    one_segment: bool = False
 
 
 class Answered(TierstateError):
@@ -147,7 +154,9 @@ def _asked(segments: Segments, extent: Extent, media_type: str) -> Iterator[tupl
     with segments.reader() as reader, closing(FetchService(reader, Gateway(), SystemClock())) as service:
         call, offset = asgi_call(create_app(service)), int(extent.start)
         while offset < extent.end:
-            answer = call(RECORDS, media_type, offset=offset, isolation_level=segments.form.isolation.value)
+            size = SMALL if media_type == BATCHES else 1 << 20
+            isolation = segments.form.isolation.value
+            answer = call(RECORDS, media_type, offset=offset, isolation_level=isolation, max_bytes=size)
             if answer.status_code != 200:
                 raise Answered(f"{answer.status_code} {answer.text}")
             reached = int(answer.headers["x-next-offset"])
@@ -168,7 +177,7 @@ def proxy(segments: Segments, extent: Extent) -> Iterator[Row]:
 
 
 async def _cold(shared: Shared, offset: Offset, segments: Segments) -> Any:
-    read = ColdRead((TOPIC, 0), Wanted(offset, 1 << 20), segments.form.isolation, shared, 1 << 20)
+    read = ColdRead((TOPIC, 0), Wanted(offset, SMALL), segments.form.isolation, shared, SMALL)
     await read.task
     if read.error is not None:
         raise read.error
@@ -276,12 +285,15 @@ def digest(segments: Segments, extent: Extent) -> Iterator[Row]:
 
 
 def dump_log(segments: Segments, extent: Extent) -> Iterator[Row]:
-    """One segment, by its manifest alone."""
+    """One segment, by its manifest alone. It prints what it finds, and says in the end that it is another log."""
     key = object_key(segments.segment.object_key, ObjectKind.MANIFEST)
-    for piece in open_copied(segments.store, key, keys=segments.keys).pieces(committed=True):
+    log, hashed = open_copied(segments.store, key, keys=segments.keys), sha256()
+    for piece in dump._told(log.pieces(committed=True), hashed.update):
         for each in piece.records():
             if extent.start <= each.offset < extent.end:
                 yield each.offset, each.timestamp, each.key, each.value
+    if (wrong := dump._another_log(log, hashed.digest())) is not None:
+        raise CorruptData(wrong)
 
 
 def by_time(segments: Segments, extent: Extent) -> Iterator[Row]:
@@ -293,29 +305,33 @@ def by_time(segments: Segments, extent: Extent) -> Iterator[Row]:
                 yield int(found[0]), int(found[1]), None, None
 
 
-STREAMS = (
-    Reader("read_records", read_records),
-    Reader("consume", consume),
-    Reader("consume --source bucket", consume_from_bucket),
-    Reader("gateway, stored batches", gateway_batches),
-    Reader("gateway, JSON", gateway_json),
-    Reader("proxy", proxy),
-    Reader("TieredConsumer", consumer),
-)
-TASKS = (
+SEGMENTS = (
     Reader("Spark", spark, whole=True),
     Reader("export", export, whole=True),
     Reader("table follow", table, whole=True),
-    Reader("digest", digest, whole=True),
+    Reader("digest", digest, whole=True, of_rows=False),
+    Reader("read_records", read_records),
+    Reader("consume", consume),
+    Reader("consume --source bucket", consume_from_bucket),
 )
-OTHERS = (Reader("by time", by_time, whole=False), Reader("dump-log", dump_log))
+"""They read segments in their order, and prove each one that they read from end to end."""
+PIECES = (
+    Reader("gateway, stored batches", gateway_batches),
+    Reader("gateway, JSON", gateway_json),
+    Reader("proxy", proxy),
+)
+"""They are asked for an offset at a time."""
+OTHERS = (
+    Reader("TieredConsumer", consumer),
+    Reader("by time", by_time, whole=True, of_rows=False),
+    Reader("dump-log", dump_log, one_segment=True),
+)
 
 
 def checked_export(segments: Segments, made: tuple[MemoryStore, ExportPlan, ExportTask, TaskDone]) -> list[str]:
     """What `export --check` finds wrong with an export that was made before. Raises as reading does."""
-    place, *task = made
-    extent = Extent(task[1].start, task[1].end)
-    plan_, task_, done = task
+    place, plan_, task_, done = made
+    extent = Extent(task_.start, task_.end)
     return [each.problem for each in check_task(plan_, task_, done, splits_of(segments, extent), place).findings]
 
 

@@ -9,7 +9,7 @@ import random
 import struct
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -81,8 +81,10 @@ def data_batch(base: int, log: int, epoch: int, *, producer: int = -1, deltas: t
         for each in deltas
     ]
     attributes = 0 if producer < 0 else TRANSACTIONAL
-    times = {"time": TIME + 1000 * base, "max_time": TIME + 1000 * (base + deltas[-1])}
-    return Batch(base, records, attributes=attributes, producer=producer, epoch=epoch, delta=3, **times).bytes
+    time, latest = TIME + 1000 * base, TIME + 1000 * (base + deltas[-1])
+    return Batch(
+        base, records, attributes=attributes, producer=producer, time=time, max_time=latest, epoch=epoch, delta=3
+    ).bytes
 
 
 SCRIPTS = {
@@ -90,8 +92,8 @@ SCRIPTS = {
     "compacted": "PPPPPP-PPP",
     "transactions": "DEPzDaPEfDdFF",
 }
-"""A segment, batch by batch: P of no transaction, - compacted away, D E F of producers 7 to 9, whose transactions end by
-a b z (aborted) or d e f (committed). The last two go on in the next segment."""
+"""A segment, batch by batch: P of no transaction, - compacted away, D E F of producers 7 to 9. Markers: a z abort the
+transaction of 7 and of 9, d f commit that of 7 and of 8. The last two batches' ends in the next segment."""
 PRODUCERS = {"P": -1, "D": 7, "E": 8, "F": 9}
 ENDS = {"a": (7, ABORT), "z": (9, ABORT), "d": (7, COMMIT), "f": (8, COMMIT)}
 Entry = tuple[int, int, int]
@@ -225,8 +227,10 @@ class Segments:
             if data is not None:
                 path.write_bytes(data)
 
-    def expected(self, extent: Extent) -> list[Row]:
-        return [row for row in self.rows if extent.start <= row[0] < extent.end]
+    def expected(self, extent: Extent, one_segment: bool = False) -> list[Row]:
+        """The records of these offsets that are shown; or of them those of the damaged segment."""
+        within = self.segment.offsets if one_segment else range(extent.end)
+        return [row for row in self.rows if extent.start <= row[0] < extent.end and Offset(row[0]) in within]
 
 
 def objects_of(root: Path, segment: RemoteSegment) -> Objects:
@@ -282,7 +286,3 @@ def rows_of(batches: Any) -> list[Row]:
         columns = [batch.column(name).to_pylist() for name in ("offset", "key", "value")]
         found.extend((offset, time, key, value) for time, offset, key, value in zip(times, *columns, strict=True))
     return found
-
-
-def with_form(form: Form, **other: Any) -> Form:
-    return replace(form, **other)
