@@ -38,7 +38,7 @@ class BatchOrder:
         self._firsts = None if block is None else block.chunk_first_offsets
         self._chunk_bytes, self._file = reader.manifest.chunks.chunk_bytes, reader.log.key
         self._start, self._end, self._log_bytes = segment.offsets.start, segment.offsets.end, reader.plain_bytes
-        self._is_full = segment.record_count == self._end - self._start + 1
+        self.has_gaps = segment.record_count < len(segment.offsets)
         self._last = segment.last_record_offset
         self._epochs = segment.leader_epochs
         self._floor, self._begin = self._start if begin is None else begin, begin
@@ -52,7 +52,7 @@ class BatchOrder:
         if base < self._floor:
             raise CorruptData("batch offsets do not increase", **facts, expected_from=self._floor)
         begin = self._start if batch.position == 0 else self._begin
-        if self._is_full and begin is not None and base != begin:
+        if not self.has_gaps and begin is not None and base != begin:
             raise CorruptData("a batch does not begin where the one before ended", **facts, expected=begin)
         ends = batch.position + batch.size_bytes >= self._log_bytes
         if batch.last_offset >= self._end and not ends:
@@ -77,7 +77,7 @@ class BatchOrder:
         """`check` of many batches at once. False when one of them may have to be refused: nothing is done then."""
         ends = positions + sizes >= self._log_bytes
         held = bases[0] >= self._floor and bool(np.all(bases[1:] > lasts[:-1]) and np.all((lasts < self._end) | ends))
-        if held and self._is_full:
+        if held and not self.has_gaps:
             begin = self._start if positions[0] == 0 else bases[0] if self._begin is None else self._begin
             held = bool(bases[0] == begin and np.all(bases[1:] == lasts[:-1] + 1))
         held = held and bool(np.all((lasts == self._last) | ~ends)) and self._are_of_its_epochs(bases, epochs)

@@ -12,10 +12,14 @@ from ..state.segment import RemoteSegment
 from .piece import Fetched
 
 
+class AnotherLog(CorruptData):
+    """Each batch may be right, and none of them is to be believed."""
+
+
 def require_its_log(segment: RemoteSegment, crc32c: int) -> None:
-    """Raises CorruptData where the plain log that was read is another."""
+    """Raises AnotherLog where the plain log that was read is another."""
     if crc32c != segment.log_crc32c:
-        raise CorruptData(
+        raise AnotherLog(
             "the log is not the one that was copied: its CRC-32C is another",
             file=segment.object_key,
             expected=f"{segment.log_crc32c:08x}",
@@ -30,7 +34,7 @@ def extended(crc32c: int, data: bytes | memoryview) -> int:
 
 
 def proven(pieces: Iterable[Fetched]) -> Iterator[Fetched]:
-    """The pieces, as they follow each other. Raises CorruptData in place of the last one of a segment whose log is
+    """The pieces, as they follow each other. Raises AnotherLog in place of the last one of a segment whose log is
     another than the one that was copied."""
     segment: RemoteSegment | None = None
     """The one that is read from its start on, up to now."""

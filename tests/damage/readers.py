@@ -57,6 +57,7 @@ from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.gateway_settings import Gateway
 from tierstate.spark.batch import BatchReader
 from tierstate.spark.options import parse_options
+from tierstate.state import errors
 from tierstate.state.errors import CorruptData, TierstateError
 from tierstate.state.object_keys import ObjectKind, object_key
 from tierstate.state.offsets import Extent, Offset
@@ -158,7 +159,10 @@ def _asked(segments: Segments, extent: Extent, media_type: str) -> Iterator[tupl
             isolation = segments.form.isolation.value
             answer = call(RECORDS, media_type, offset=offset, isolation_level=isolation, max_bytes=size)
             if answer.status_code != 200:
-                raise Answered(f"{answer.status_code} {answer.text}")
+                error = answer.json()
+                assert issubclass(getattr(errors, error["error"]), TierstateError), "of ours"
+                # clients see no names of objects: they know what they asked for
+                raise Answered(f"{TOPIC}-0: {error}")
             reached = int(answer.headers["x-next-offset"])
             yield answer, offset, reached
             offset = reached

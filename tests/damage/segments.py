@@ -96,8 +96,8 @@ SCRIPTS = {
 transaction of 7 and of 9, d f commit that of 7 and of 8. The last two batches' ends in the next segment."""
 PRODUCERS = {"P": -1, "D": 7, "E": 8, "F": 9}
 ENDS = {"a": (7, ABORT), "z": (9, ABORT), "d": (7, COMMIT), "f": (8, COMMIT)}
-Entry = tuple[int, int, int]
-"""An aborted transaction: producer, first offset, offset of its marker."""
+Entry = tuple[int, int, int, int]
+"""An aborted transaction: producer, first offset, offset of its marker, last stable offset then."""
 
 
 def make_segment(number: int, form: Form, log: int, epochs: tuple[tuple[int, int], ...]) -> tuple[bytes, list[Entry]]:
@@ -110,13 +110,14 @@ def make_segment(number: int, form: Form, log: int, epochs: tuple[tuple[int, int
             producer, end = ENDS[kind]
             first = began.pop(producer, None)
             if end == ABORT and first is not None:
-                aborted.append((producer, first, at))
+                aborted.append((producer, first, at, min(began.values(), default=at + 1)))
             made.append(marker(at, producer, end, epoch=epoch, time=TIME + 1000 * at))
             at += 1
             continue
         if kind in PRODUCERS:
             left = ((0, 1, 2, 3), (0, 3), (1, 2), (0, 1, 2))[step % 4] if form.layout == "compacted" else (0, 1, 2, 3)
-            began.setdefault(PRODUCERS[kind], at)
+            if kind != "P":
+                began.setdefault(PRODUCERS[kind], at)
             made.append(data_batch(at, log, epoch, producer=PRODUCERS[kind], deltas=left))
         at += BATCH
     return b"".join(made), aborted
@@ -135,7 +136,7 @@ def make_folder(
             ".index": b"".join(index_entries(made, base)),
             ".timeindex": b"".join(time_entries(made, base)),
             ".snapshot": struct.pack(">hIi", 1, 0, 0),
-            ".txnindex": b"".join(struct.pack(">hqqqq", 0, *entry, entry[2] + 1) for entry in aborted),
+            ".txnindex": b"".join(struct.pack(">hqqqq", 0, *entry) for entry in aborted),
         }
         for suffix, data in files.items():
             if data:
