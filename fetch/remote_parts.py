@@ -188,18 +188,18 @@ class _Reading:
         data = self._joined(window)
         if data is None:
             return
-        wrong, held = self._another_log(data), list[PartPiece]()
+        wrong = self._another_log(data)
+        if wrong is None:
+            yield from self._pieces(data)
+            return
+        held = list[PartPiece]()
         try:
             for piece in self._pieces(data):
-                if wrong is None:
-                    yield piece
-                else:
-                    held.append(piece)
+                held.append(piece)
         except CorruptData:  # it says more
             yield from held
             raise
-        if wrong is not None:
-            raise wrong
+        raise wrong
 
     def _another_log(self, data: memoryview) -> AnotherLog | None:
         """None: it is the log, or not yet at its end, or whoever decodes finds the batch that is wrong."""
@@ -216,10 +216,11 @@ class _Reading:
         at, after, count = 0, -1, _ROWS
         while at < len(data) and count == _ROWS:
             count, at, after = kernels.scan(address, len(data), at, after, 0, self._table)
-            if self._order.has_gaps and count < _ROWS and at < len(data) and after < self._offsets.end:
+            pieces = [*self._piece(data, self._table[:count])] if count else []
+            if self._order.has_gaps and not self._finished and count < _ROWS and at < len(data):
                 self._missing_of(data[at:], after, self._position + at)  # only the batch behind tells of a moved one
-            if count:
-                yield from self._piece(data, self._table[:count])
+            yield from pieces
+            del pieces
             if self._finished:
                 return
         self._position += at

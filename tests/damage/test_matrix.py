@@ -1,4 +1,4 @@
-"""Refused by name or delivered equal: the cells of the table, a fixed part of them in every run and all in the night."""
+"""Refused by name or delivered equal: the cells of the table, a fixed part in each run and all in the night."""
 
 from __future__ import annotations
 
