@@ -1,7 +1,8 @@
 """The damage matrix: what each reader and each check makes of each damage, and the table of it in `docs/proof.md`.
 
 python -m tests.damage.matrix            # run all of it, and print what differs from `results.json`
-python -m tests.damage.matrix --write    # run all of it, into `results.json` and the page (three minutes)
+python -m tests.damage.matrix --write    # run all of it, into `results.json` and the page (five minutes)
+python -m tests.damage.matrix --page     # what `results.json` has, into the page
 """
 
 from __future__ import annotations
@@ -185,7 +186,8 @@ def table(results: Results) -> str:
         cells = " | ".join(_cell(columns.get(column, {})) for column in COLUMNS)
         lines.setdefault((kind, cells), []).append(region)
     made = f"| object | region | {' | '.join(COLUMNS)} |\n" + "|---" * (len(COLUMNS) + 2) + "|\n"
-    for (kind, cells), regions in lines.items():
+    order = ("log", "indexes", "manifest", "all three")
+    for (kind, cells), regions in sorted(lines.items(), key=lambda each: order.index(each[0][0])):
         made += f"| {kind} | {', '.join(regions)} | {cells} |\n"
     return made
 
@@ -204,6 +206,9 @@ def shown(page: str) -> str:
 
 
 def main() -> None:
+    if "--page" in sys.argv[1:]:
+        write_page(known())
+        return
     logging.disable()  # the gateway's, at every refusal
     found = [each for form in FORMS for each in outcomes(form)]
     for each in found:
@@ -215,6 +220,10 @@ def main() -> None:
         return
     lines = ",\n".join(f"{json.dumps(row)}: {json.dumps(cells)}" for row, cells in results.items())
     RESULTS.write_text(f"{{\n{lines}\n}}\n")
+    write_page(results)
+
+
+def write_page(results: Results) -> None:
     page = PAGE.read_text()
     before, _, rest = page.partition(BEGIN)
     PAGE.write_text(f"{before}{BEGIN}{table(results)}{END}{rest.partition(END)[2]}")

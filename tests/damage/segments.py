@@ -89,7 +89,7 @@ def data_batch(base: int, log: int, epoch: int, *, producer: int = -1, deltas: t
 
 SCRIPTS = {
     "full": "PPPPPPPPPP",
-    "compacted": "PPPPPP-PPP",
+    "compacted": "PPPPPP-P-P",
     "transactions": "DEPzDaPEfDdFF",
 }
 """A segment, batch by batch: P of no transaction, - compacted away, D E F of producers 7 to 9. Markers: a z abort the
