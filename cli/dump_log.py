@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..state.object_keys import base_of
 from ..state.routing import Isolation
 from .context import Context
 from .exit_codes import CORRUPT, DONE, FINDING
@@ -57,7 +59,8 @@ def command(
     """Decode PATH: a partition folder, a segment (.log), or a copied segment's manifest (a file or a store's URL).
 
     Under read_committed, transactions that nothing here decides are hidden and named; the exit code is then 1. What is
-    aborted is read from the markers: a transaction index that contradicts them is named in the end, exit code 4.
+    aborted is read from the markers: a transaction index that contradicts them is named in the end, exit code 4. So is
+    a copied segment whose log is not the one that its manifest was written for.
     """
     found = DONE
     with _opened(context, path, keyring) as dumped:
@@ -67,13 +70,37 @@ def command(
             _print_rows(context, map(_batch_row, dumped.batches()))
         else:
             committed = Isolation(isolation) is Isolation.READ_COMMITTED
-            _print_records(dumped, dumped.log.pieces(committed=committed), encoding)
-            found = _undecided(context, dumped.log) if committed else found
+            hashed, pieces = sha256(), dumped.log.pieces(committed=committed)
+            _print_records(dumped, _told(pieces, hashed.update), encoding)
+            if (wrong := _another_log(dumped.log, hashed.digest())) is not None:
+                context.output.note(f"corrupt: {wrong}")
+                found = CORRUPT
+            found = max(found, _undecided(context, dumped.log)) if committed else found
         for file, difference in dumped.log.differences.items():
             context.output.note(f"corrupt: the transaction index {file} contradicts the markers: {difference}")
             found = CORRUPT
     if found:
         raise click.exceptions.Exit(found)
+
+
+def _told(pieces: Iterable[LogPiece], tell: Callable[[bytes], object]) -> Iterator[LogPiece]:
+    for piece in pieces:
+        tell(piece.data)
+        yield piece
+
+
+def _another_log(log: LogFiles | CopiedSegment, found: bytes) -> str | None:
+    """Why it is not the segment that its name says; None: it is, or nothing tells (another program's manifest)."""
+    from ..log.folder import LogFiles
+
+    block = None if isinstance(log, LogFiles) else log.reader.manifest.tierstate
+    if isinstance(log, LogFiles) or block is None:
+        return None
+    if base_of(log.key).split("/")[-3:] != block.segment.object_key.split("/")[-3:]:  # it may lie below another prefix
+        return f"the manifest {log.key} describes another segment, {block.segment.object_key}"
+    if found != block.segment.log_sha256:
+        return f"the log of {log.key} is not the one that was copied: its SHA-256 is another"
+    return None
 
 
 def _undecided(context: Context, log: LogFiles | CopiedSegment) -> int:

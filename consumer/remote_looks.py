@@ -19,6 +19,7 @@ from ..app.connection import SILENCE_S, Connection
 from ..broker.control import BrokerControl
 from ..broker.error_codes import error_of_exception
 from ..fetch.logical import Ask, LogicalPartition
+from ..fetch.proven_log import AnotherLog
 from ..fetch.reader import LogReader
 from ..follower.follower import Follower
 from ..follower.following import Following
@@ -125,8 +126,12 @@ class RemoteLooks:
             if isinstance(where, ReadRemote):
                 try:
                     piece = self._runs.read(part, log, where, ask) or log.fetch(at, ask)
+                except AnotherLog:
+                    raise
                 except CorruptData:  # it may be another batch of the piece
                     piece = log.fetch(at, Ask(1, isolation, tier))
+                    if self._may_be_moved(where, piece.next_offset):
+                        log.fetch(piece.next_offset, Ask(1, isolation, tier))
                 if piece.tier is Tier.REMOTE and piece.next_offset > at:
                     return Looked(at, piece, topic_id)
                 at = piece.next_offset
@@ -137,6 +142,12 @@ class RemoteLooks:
                 raise
         self._runs.end(part)
         return Looked(at, None, topic_id, waits=tier is Tier.REMOTE)
+
+    @staticmethod
+    def _may_be_moved(where: ReadRemote, next_offset: Offset) -> bool:
+        """Whether the batch before an offset may have another base offset, and only the one behind it tells."""
+        has_gaps = where.segment.record_count < len(where.segment.offsets)
+        return has_gaps and next_offset <= where.offsets.end
 
     def _is_local(self, log: LogicalPartition, at: int) -> bool:
         """The broker has it and the remote tier does not, yet."""

@@ -8,14 +8,18 @@ through the chunk cache.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from itertools import islice
+from weakref import WeakKeyDictionary
 
 from ..fetch.logical import Ask, LogicalPartition
 from ..fetch.piece import Fetched
-from ..fetch.remote_parts import RemoteReads
+from ..fetch.proven_log import AnotherLog
+from ..fetch.remote_parts import RemoteReads, read_parts
 from ..fetch.remote_run import RemoteRun
 from ..state.errors import ObjectNotFound
 from ..state.routing import ReadRemote
+from ..state.segment import RemoteSegment
 from .assigned_partition import AssignedPartition
 
 RUNS = 8
@@ -32,9 +36,12 @@ class RemoteRuns:
     def __init__(self, most: int = RUNS) -> None:
         self._most, self._lock = most, threading.Lock()
         self._runs: dict[AssignedPartition, _Run] = {}
+        self._doubted = WeakKeyDictionary[AssignedPartition, RemoteSegment]()
+        """Whose log was another one: it is read again from end to end before anything more of it is handed out."""
 
     def read(self, part: AssignedPartition, log: LogicalPartition, where: ReadRemote, ask: Ask) -> Fetched | None:
-        """The piece at ``where``; None: ask `log` for it. Raises CorruptData, Unavailable."""
+        """The piece at ``where``; None: ask `log` for it. Raises CorruptData, AnotherLog, Unavailable."""
+        self._prove(part, log, where, ask)
         found = self._run(part, log, where, ask)
         if found is None:
             return None
@@ -44,10 +51,20 @@ class RemoteRuns:
                 piece = run.take(where)
         except ObjectNotFound:  # `log` finds out why
             pass
+        except AnotherLog:
+            self._doubted[part] = where.segment
+            raise
         finally:
             if piece is None:
                 self.end(part)
         return None if piece is None else log.of_remote(where, piece)
+
+    def _prove(self, part: AssignedPartition, log: LogicalPartition, where: ReadRemote, ask: Ask) -> None:
+        segment = self._doubted.get(part)
+        if segment == where.segment:
+            reads = RemoteReads(log.remote.store, log.remote.keys, ask.isolation, WINDOW_BYTES)
+            deque(read_parts([(segment, segment.offsets)], reads), 0)
+        self._doubted.pop(part, None)
 
     def _run(self, part: AssignedPartition, log: LogicalPartition, where: ReadRemote, ask: Ask) -> _Run | None:
         with self._lock:

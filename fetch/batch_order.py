@@ -4,7 +4,8 @@ No CRC covers the base offset and the leader epoch of a batch, and swapped chunk
 chunks of equal size can be swapped and still decrypt, for the format binds a chunk to its segment alone.
 A gap between two batches is legal where a topic was compacted once, and where a transaction ended there is a marker
 that is no record. A segment with a record for each of its offsets has neither, so each batch begins where the one
-before ended.
+before ended. With which offset the first batch of each chunk begins, and where the last batch of all ends, is known of
+every segment of ours.
 """
 
 from __future__ import annotations
@@ -37,9 +38,12 @@ class BatchOrder:
         self._firsts = None if block is None else block.chunk_first_offsets
         self._chunk_bytes, self._file = reader.manifest.chunks.chunk_bytes, reader.log.key
         self._start, self._end, self._log_bytes = segment.offsets.start, segment.offsets.end, reader.plain_bytes
-        self._is_full = segment.record_count == self._end - self._start + 1
+        self.has_gaps = segment.record_count < len(segment.offsets)
+        self._last = segment.last_record_offset
         self._epochs = segment.leader_epochs
         self._floor, self._begin = self._start if begin is None else begin, begin
+        self._chunk = -1
+        """In which the batch before begins; -1: nobody looked at it."""
 
     def check(self, batch: BatchHeader) -> None:
         """Raises CorruptData for one that cannot follow the one before, or cannot begin in its chunk."""
@@ -48,42 +52,44 @@ class BatchOrder:
         if base < self._floor:
             raise CorruptData("batch offsets do not increase", **facts, expected_from=self._floor)
         begin = self._start if batch.position == 0 else self._begin
-        if self._is_full and begin is not None and base != begin:
+        if not self.has_gaps and begin is not None and base != begin:
             raise CorruptData("a batch does not begin where the one before ended", **facts, expected=begin)
         ends = batch.position + batch.size_bytes >= self._log_bytes
         if batch.last_offset >= self._end and not ends:
             raise CorruptData("batches follow the last offset of the segment", **facts, last_offset=self._end)
-        if self._is_full and ends and batch.last_offset != self._end:
-            raise CorruptData("the log does not end with the segment", **facts, last_offset=self._end)
+        if ends and batch.last_offset != self._last:
+            raise CorruptData("the log does not end with the segment", **facts, last_offset=self._last)
         known, found = self._epochs.epoch_at(base), batch.partition_leader_epoch
         if found != known and (known is not None or found > self._epochs.entries[0].epoch):
             raise CorruptData(
                 "a batch is of another leader epoch than its segment", **facts, expected=known, found=found
             )
         self._floor = self._begin = Offset(batch.last_offset + 1)
+        leads, self._chunk = batch.position == 0 or -1 < self._chunk < chunk, chunk
         if self._firsts is None:
             return
         first = self._firsts[chunk]
         stop = next((each for each in self._firsts[chunk + 1 :] if each is not None), None)
-        if first is None or base < first or (stop is not None and base >= stop):
+        if first is None or base < first or (leads and base != first) or (stop is not None and base >= stop):
             raise CorruptData("a batch lies in another chunk than its manifest says", **facts)
 
     def holds(self, positions: Numbers, bases: Numbers, lasts: Numbers, sizes: Numbers, epochs: Numbers) -> bool:
         """`check` of many batches at once. False when one of them may have to be refused: nothing is done then."""
         ends = positions + sizes >= self._log_bytes
         held = bases[0] >= self._floor and bool(np.all(bases[1:] > lasts[:-1]) and np.all((lasts < self._end) | ends))
-        if held and self._is_full:
+        if held and not self.has_gaps:
             begin = self._start if positions[0] == 0 else bases[0] if self._begin is None else self._begin
-            held = bool(
-                bases[0] == begin and np.all(bases[1:] == lasts[:-1] + 1) and np.all((lasts == self._end) | ~ends)
-            )
-        held = held and self._are_of_its_epochs(bases, epochs)
+            held = bool(bases[0] == begin and np.all(bases[1:] == lasts[:-1] + 1))
+        held = held and bool(np.all((lasts == self._last) | ~ends)) and self._are_of_its_epochs(bases, epochs)
+        chunks = positions // self._chunk_bytes
         if held and self._bounds is not None:
             firsts, stops = self._bounds
-            chunks = positions // self._chunk_bytes
             held = bool(np.all(bases >= firsts[chunks]) and np.all(bases < stops[chunks]))
+            before = np.append(-1 if positions[0] == 0 else chunks[0] if self._chunk < 0 else self._chunk, chunks[:-1])
+            held = held and bool(np.all((bases == firsts[chunks]) | (chunks == before)))
         if held:
             self._floor = self._begin = Offset(int(lasts[-1]) + 1)
+            self._chunk = int(chunks[-1])
         return held
 
     def _are_of_its_epochs(self, bases: Numbers, found: Numbers) -> bool:

@@ -17,7 +17,6 @@ from ..state.offsets import Offset, OffsetRange, TimestampMs
 from ..state.partition_view import PartitionView
 from ..state.routing import Isolation, LocalBounds, log_start, unconfirmed
 from ..state.segment import RemoteSegment
-from ..storage.segment.manifest import IndexKind
 from .logical import Ask, LogicalPartition
 from .piece import Fetched
 from .remote import RemoteTier
@@ -106,8 +105,8 @@ def first_in_segment(
     remote: RemoteTier, segment: RemoteSegment, offsets: OffsetRange, timestamp: TimestampMs, *, markers: bool = False
 ) -> Found | None:
     """The first record of the range at or after a time. Begins where the time index proves that all before is older."""
-    index = remote.open(segment).indexes(IndexKind.TIME) or b""
-    begin = lookup_offset(parse_time_index(index, segment.offsets.start, segment.object_key), timestamp)
+    index = parse_time_index(remote.time_index(segment), segment.offsets.start, segment.object_key)
+    begin = lookup_offset(index, timestamp)
     position = offsets.start if begin is None else Offset(max(begin, offsets.start))
     while position <= offsets.end:
         rest = OffsetRange(position, offsets.end)
@@ -133,7 +132,7 @@ def first_in_batches(
 
     ``markers``: or marker; a batch of them has one, and its time.
     """
-    for header in iter_batches(data, source=source, verify_crc=False):
+    for header in iter_batches(data, source=source):
         batch = data[header.position : header.position + header.size_bytes]
         if header.max_timestamp < timestamp:
             continue

@@ -32,6 +32,7 @@ from .piece import Fetched as Fetched
 from .piece import LogicalBounds as LogicalBounds
 from .piece import LogicalTopic as LogicalTopic
 from .piece import records as records
+from .proven_log import proven
 from .read_ahead import read_ahead
 from .recent_views import RecentViews
 from .remote import RemoteTier
@@ -269,7 +270,7 @@ class LogReader:
         tier: Tier = Tier.AUTO,
         piece_bytes: int = PIECE_BYTES,
     ) -> Iterator[Fetched]:
-        """Exactly the records of ``[start, end)``, read ahead.
+        """Exactly the records of ``[start, end)``, read ahead; of a segment that is in it as a whole, `proven`.
 
         Raises OffsetOutOfRange when the log ends below ``end``: a short answer is never an answer.
         """
@@ -279,7 +280,7 @@ class LogReader:
         if start >= end:
             return iter(())
         pieces = _pieces(log, Offset(start), Ask(piece_bytes, isolation, tier, Offset(end)))
-        return read_ahead(pieces, PIECES_AHEAD)
+        return read_ahead(proven(pieces), PIECES_AHEAD)
 
     def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> tuple[Offset, TimestampMs] | None:
         """The first record at or after a time, and its time; None when there is none."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from hashlib import sha256
 
 import numpy as np
 from cachetools import LRUCache
@@ -21,7 +22,7 @@ from ..runtime.clock import Clock
 from ..runtime.listener import Listener, ignore
 from ..state.errors import CorruptData
 from ..state.ids import TopicIdPartition
-from ..state.object_keys import ObjectKeys
+from ..state.object_keys import ObjectKeys, ObjectKind, object_key
 from ..state.object_name import require_own
 from ..state.offsets import Offset, OffsetRange
 from ..state.routing import EVERYTHING, Isolation
@@ -31,6 +32,7 @@ from ..storage.segment.buffers import Bytes, joined
 from ..storage.segment.cache import ChunkCache
 from ..storage.segment.encryption import KeyUnwrapper
 from ..storage.segment.log_chunks import ObjectReads
+from ..storage.segment.manifest import IndexKind
 from ..storage.segment.reader import SegmentReader, require_described
 from .batch_order import BatchOrder
 from .known_partitions import KnownPartitions
@@ -150,6 +152,8 @@ class RemoteTier:
         self._open: LRUCache[str, tuple[RemoteSegment, SegmentReader]] = LRUCache(OPEN_SEGMENTS)
         self._positions: LRUCache[tuple[str, int], int] = LRUCache(REMEMBERED_POSITIONS)
         self._ends: LRUCache[tuple[TopicIdPartition, int], None] = LRUCache(REMEMBERED_POSITIONS)
+        self._times: LRUCache[str, bytes] = LRUCache(REMEMBERED_POSITIONS)
+        """SHA-256 of the time indexes that were proven."""
         self._proven: LRUCache[tuple[str, OffsetRange, int, Isolation], HeldPiece] = LRUCache(REMEMBERED_POSITIONS)
 
     def open(self, segment: RemoteSegment) -> SegmentReader:
@@ -162,6 +166,26 @@ class RemoteTier:
         with self._lock:
             self._open[segment.object_key] = segment, reader
         return reader
+
+    def time_index(self, segment: RemoteSegment) -> bytes:
+        """Kafka's, as it was copied: a wrong time would pass over records, and nothing else tells.
+
+        One checksum is over all indexes, so all are read, once. Raises ObjectNotFound, CorruptData.
+        """
+        reader = self.open(segment)
+        index = reader.indexes(IndexKind.TIME) or b""
+        with self._lock:
+            proven = self._times.get(segment.object_key)
+        found = sha256(index).digest()
+        if found == proven:
+            return index
+        indexes = (index if kind is IndexKind.TIME else reader.indexes(kind) or b"" for kind in IndexKind)
+        if sha256(b"".join(indexes)).digest() != segment.indexes_sha256:
+            key = object_key(segment.object_key, ObjectKind.INDEXES)
+            raise CorruptData("the indexes are not those that were copied: their SHA-256 is another", file=key)
+        with self._lock:
+            self._times[segment.object_key] = found
+        return index
 
     def close(self) -> None:
         """Reads still work, without what it stopped. Idempotent, and waits for nothing."""

@@ -16,12 +16,12 @@ A caller who leaves early (closes the iterator) leaves no thread and no request 
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 
-import google_crc32c
 import numpy as np
 
 from ..log import kernels
@@ -40,6 +40,7 @@ from ..storage.segment.log_chunks import WINDOW_BYTES, NearStore, ObjectReads
 from ..storage.segment.reader import PARALLEL
 from .batch_order import BatchOrder
 from .locate import locate_batch, proven_batch
+from .proven_log import AnotherLog, extended, require_its_log
 from .remote import aborted_of, open_segment, touching
 from .window_batches import BATCH_PREFIX, batch_size
 
@@ -77,7 +78,8 @@ _Loaded = tuple["_Reading", Window, bool]
 def read_parts(parts: Sequence[Part], reads: RemoteReads) -> Generator[PartPiece, None, None]:
     """Whole batches with the offsets of each part, part by part. An error comes after the pieces before it.
 
-    Raises ObjectNotFound, CorruptData (also where a marker contradicts the segment's aborted ranges), Unavailable.
+    Raises ObjectNotFound, CorruptData (also where a marker contradicts the segment's aborted ranges), Unavailable;
+    AnotherLog for a part that is a whole segment.
     """
     parallel = 1 if isinstance(reads.store, NearStore) else PARALLEL
     buffers = Buffers(parallel + 1)
@@ -177,33 +179,54 @@ class _Reading:
         self._require_its_log()
 
     def _require_its_log(self) -> None:
-        """Raises CorruptData where what was read from end to end is another log, though each batch of it is right."""
-        read = self._crc is not None and self._loaded == self._reader.plain_bytes
-        if read and self._crc != self._segment.log_crc32c:
-            raise CorruptData(
-                "the log is not the one that was copied: its CRC-32C is another",
-                file=self._segment.object_key,
-                expected=f"{self._segment.log_crc32c:08x}",
-                found=f"{self._crc:08x}",
-            )
+        """Raises AnotherLog where what was read from end to end is."""
+        if self._crc is not None and self._loaded == self._reader.plain_bytes:
+            require_its_log(self._segment, self._crc)
 
     def take(self, window: Window) -> Iterator[PartPiece]:
-        """The batches that end in it."""
+        """The batches that end in it. Those at the end of another log are not handed out, where each is right."""
         data = self._joined(window)
         if data is None:
             return
+        wrong = self._another_log(data)
+        if wrong is None:
+            yield from self._pieces(data)
+            return
+        held = list[PartPiece]()
+        try:
+            for piece in self._pieces(data):
+                held.append(piece)
+        except CorruptData:  # it says more
+            yield from held
+            raise
+        raise wrong
+
+    def _another_log(self, data: memoryview) -> AnotherLog | None:
+        """None: it is the log, or not yet at its end, or whoever decodes finds the batch that is wrong."""
+        try:
+            self._require_its_log()
+        except AnotherLog as error:
+            with suppress(CorruptData):
+                deque(iter_batches(data, source=self._segment.object_key, position=self._position), 0)
+                return error
+        return None
+
+    def _pieces(self, data: memoryview) -> Iterator[PartPiece]:
         address = np.frombuffer(data, np.uint8).ctypes.data
         at, after, count = 0, -1, _ROWS
         while at < len(data) and count == _ROWS:
             count, at, after = kernels.scan(address, len(data), at, after, 0, self._table)
-            if count:
-                yield from self._piece(data, self._table[:count])
+            pieces = [*self._piece(data, self._table[:count])] if count else []
+            if self._order.has_gaps and not self._finished and count < _ROWS and at < len(data):
+                self._missing_of(data[at:], after, self._position + at)  # only the batch behind tells of a moved one
+            yield from pieces
+            del pieces
             if self._finished:
                 return
         self._position += at
         self._tails, self._missing = [bytes(data[at:])] if at < len(data) else [], 0
         if self._tails:
-            self._missing = self._missing_of(data[at:], after)
+            self._missing = self._missing_of(data[at:], after, self._position)
 
     def _joined(self, window: Window) -> memoryview | None:
         """The window behind the tails; None while their batch is not whole, and when nothing more is wanted."""
@@ -213,7 +236,7 @@ class _Reading:
         fresh = window.data[skipped:]
         self._loaded += len(fresh)
         if self._crc is not None:
-            self._crc = google_crc32c.extend(self._crc, np.frombuffer(fresh, np.uint8))  # it takes no memoryview
+            self._crc = extended(self._crc, fresh)
         if self._missing > len(fresh):
             self._tails.append(bytes(fresh))
             self._missing -= len(fresh)
@@ -223,18 +246,18 @@ class _Reading:
             return memoryview(tail + fresh) if tail else fresh.toreadonly()
         return window.after(tail)
 
-    def _missing_of(self, tail: memoryview, after: int) -> int:
+    def _missing_of(self, tail: memoryview, after: int, position: int) -> int:
         """How many bytes the batch that begins here goes on for, at least. Raises CorruptData if none can."""
         source = self._segment.object_key
         wrong = iter_batches(
-            tail, source=source, position=self._position, verify_crc=False, partial_tail_ok=True, after=after
+            tail, source=source, position=position, verify_crc=False, partial_tail_ok=True, after=after
         )
         if next(wrong, None) is not None:
-            raise CorruptData("not a record batch", file=source, position=self._position)
+            raise CorruptData("not a record batch", file=source, position=position)
         if len(tail) < BATCH_PREFIX.size:
             return 1
         size = batch_size(tail)
-        if not BATCH_PREFIX.size < size <= self._reader.plain_bytes - self._position:
+        if not BATCH_PREFIX.size < size <= self._reader.plain_bytes - position:
             raise self._inside_a_batch()
         return max(1, size - len(tail))
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.damage.segments import Form, made_segments
 from tests.log.batches import plain_batch
 from tests.sampled import sampled
 from tests.scenarios import forked
@@ -18,6 +19,7 @@ from tierstate.cli.dump_log import FEW_RECORDS
 from tierstate.log.folder import open_log
 from tierstate.log.json_lines import block_lines
 from tierstate.log.record_lines import Encoding, record_line
+from tierstate.state.object_keys import ObjectKind, object_key
 
 DATA = Path(__file__).parents[1] / "data"
 UNDECIDED = "opentxn"
@@ -166,3 +168,18 @@ def test_a_copy_of_kafkas_plugin_whose_transaction_index_contradicts_its_markers
         assert objects.name in notes
         return
     raise AssertionError("no copied segment has a transaction index")
+
+
+@pytest.mark.parametrize("kinds", [[ObjectKind.LOG], [*ObjectKind]])
+def test_a_log_that_its_manifest_or_its_name_does_not_mean_is_printed_and_called_corrupt(
+    kinds: list[ObjectKind], tmp_path: Path
+) -> None:
+    with made_segments(Form("plain"), tmp_path / "made") as segments:
+        manifest = segments.root / object_key(segments.segment.object_key, ObjectKind.MANIFEST)
+        code, records, notes = dump(manifest, "--json")
+        assert (code, [each["offset"] for each in records]) == (0, [*range(40, 80)]), notes
+        segments.put({kind: segments.elsewhere[kind] for kind in kinds})
+        code, records, notes = dump(manifest, "--json")
+    assert (code, len(records)) == (4, 40)
+    assert "corrupt: " in notes
+    assert segments.segment.object_key in notes

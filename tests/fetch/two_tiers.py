@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import struct
 from base64 import b64decode
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -56,6 +58,8 @@ from tierstate.state.segment import (
 from tierstate.storage.object_store import ObjectStore
 from tierstate.storage.segment.cache import ChunkCache
 from tierstate.storage.segment.chunks import first_offsets
+from tierstate.storage.segment.encryption import IV_BYTES, SegmentCipher
+from tierstate.storage.segment.keyring import KeyRing
 from tierstate.storage.segment.manifest import (
     SegmentManifest,
     SegmentMetadata,
@@ -143,6 +147,9 @@ class TwoTiers:
         self.view: Follower = open_view(self.topic, "cluster", SystemClock())
         self._segments = 0
         self.compression = Compression.ZSTD
+        self.keys: KeyRing | None = None
+        """What encrypts the segments; None: they are not encrypted."""
+        self.random: Callable[[int], bytes] = os.urandom
         self.term = Term(LeaderEpoch(0), Position(0), FactId.of(bytes(16)))
 
     def say(self, fact: Fact) -> Position:
@@ -214,8 +221,10 @@ class TwoTiers:
             leader_epochs=(folder.path / "leader-epoch-checkpoint").read_bytes(),
             transaction_index=folder.file(base, ".txnindex") or None,
         )
-        written = put_log(self.store, attempt.object_key, source, self.compression, chunk_bytes=chunk_bytes)
-        indexes = put_indexes(self.store, attempt.object_key, source)
+        cipher, encryption = (None, None) if self.keys is None else SegmentCipher.new(self.keys, self.random)
+        sealed: Any = {"cipher": cipher, "iv": partial(self.random, IV_BYTES)}
+        written = put_log(self.store, attempt.object_key, source, self.compression, chunk_bytes=chunk_bytes, **sealed)
+        indexes = put_indexes(self.store, attempt.object_key, source, **sealed)
         epochs = folder.lineage().within(attempt.offsets)
         segment = RemoteSegment(
             partition=attempt.partition,
@@ -235,7 +244,7 @@ class TwoTiers:
             log_crc32c=written.crc32c,
             indexes_sha256=indexes.sha256,
             compression=self.compression,
-            encryption_key_id=None,
+            encryption_key_id=None if encryption is None else encryption.key_id,
             transaction_index_empty=source.transaction_index is None,
             aborted=AbortedRanges.of(touching),
             broker_id=BrokerId(1),
@@ -253,7 +262,7 @@ class TwoTiers:
                 written.chunks,
                 indexes.spans,
                 self.compression is Compression.ZSTD,
-                None,
+                encryption,
                 metadata,
                 None if foreign else block,
             )

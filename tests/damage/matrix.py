@@ -1,0 +1,233 @@
+"""The damage matrix: what each reader and each check makes of each damage, and the table of it in `docs/proof.md`.
+
+python -m tests.damage.matrix            # run all of it, and print what differs from `results.json`
+python -m tests.damage.matrix --write    # run all of it, into `results.json` and the page (five minutes)
+python -m tests.damage.matrix --page     # what `results.json` has, into the page
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+from tests.damage.damages import Damage, damages
+from tests.damage.readers import OTHERS, PIECES, SEGMENTS, Reader, checked_export, exported, found_by_verify, table_log
+from tests.damage.segments import FORMS, TOPIC, TOPIC_ID, Form, Row, Segments, made_segments
+from tests.lake.tables import TableWorld
+from tierstate.lake.table_check import check_table
+from tierstate.state.errors import TierstateError
+from tierstate.state.offsets import Extent, Offset
+from tierstate.storage.memory import MemoryStore
+
+PAGE = Path(__file__).parents[2] / "docs" / "proof.md"
+RESULTS = Path(__file__).parent / "results.json"
+BEGIN, END = "<!-- damage -->\n", "<!-- /damage -->"
+PART = Extent(Offset(57), Offset(66))
+"""Within the damaged segment: it begins and ends inside a batch, and a leader epoch begins in it."""
+EQUAL, REFUSED, LATE, SILENT, UNNAMED, BROKEN = "equal", "refused", "late", "silent", "unnamed", "broken"
+"""Delivered as it was written; refused by an error that names the object or the partition; refused when wrong records
+were handed out before; nothing was said of what is wrong; an error without a name; one that is none of ours."""
+FAULTS = (LATE, SILENT, UNNAMED, BROKEN)
+WHOLE_COLUMN, CONSUMER, PIECES_COLUMN, PART_COLUMN, TIME_COLUMN, DUMP, CHECKS, VERIFY = (
+    "from end to end",
+    "TieredConsumer",
+    "gateway, proxy",
+    "a part",
+    "by time",
+    "dump-log",
+    "export --check, table check",
+    "verify",
+)
+Cell = dict[str, list[str]]
+"""Outcome to the forms of segments that have it."""
+Results = dict[str, dict[str, Cell]]
+"""Row to column to cell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """``said``: the error's text."""
+
+    row: str
+    column: str
+    form: str
+    what: str
+    said: str
+    damage: str
+    reader: str
+
+
+def outcome_of(reader: Reader, segments: Segments, extent: Extent, expected: list[Row]) -> tuple[str, str]:
+    """What comes of it, and what was said."""
+    got = list[Row]()
+    try:
+        # one more than there are is enough to tell
+        got.extend(islice(reader.rows(segments, extent), len(expected) + 1))
+    except TierstateError as error:
+        if not reader.whole and got != expected[: len(got)]:
+            return LATE, str(error)
+        return _refusal(segments, error)
+    except Exception as error:
+        return BROKEN, f"{type(error).__name__} {error}"
+    return EQUAL if got == expected else SILENT, ""
+
+
+def _refusal(segments: Segments, error: TierstateError) -> tuple[str, str]:
+    said = str(error)
+    named = segments.segment.object_key in said or f"{TOPIC}-0" in said
+    return REFUSED if named else UNNAMED, said
+
+
+def _checked(segments: Segments, check: Callable[[], Iterable[object]]) -> tuple[str, str]:
+    try:
+        findings = [*check()]
+    except TierstateError as error:
+        return _refusal(segments, error)
+    except Exception as error:
+        return BROKEN, f"{type(error).__name__} {error}"
+    return REFUSED if findings else EQUAL, " ".join(map(str, findings))
+
+
+Probe = tuple[str, str, Callable[[], tuple[str, str]]]
+"""Column, reader, and what asks it."""
+
+
+@contextmanager
+def probes(segments: Segments, folder: Path) -> Iterator[list[Probe]]:
+    """All that is asked at each damage. What each reader hands out of whole objects is what it must."""
+    asked = list[Probe]()
+    pairs = [(SEGMENTS, WHOLE_COLUMN, PART_COLUMN), (PIECES, PIECES_COLUMN, PIECES_COLUMN)]
+    pairs += [((OTHERS[0],), CONSUMER, CONSUMER), ((OTHERS[1],), TIME_COLUMN, TIME_COLUMN), ((OTHERS[2],), DUMP, DUMP)]
+    for readers, whole, part in pairs:
+        for reader in readers:
+            for column, extent in ((whole, segments.extent), (part, PART)):
+                rows = list(reader.rows(segments, extent))
+                if reader.of_rows:
+                    assert rows == segments.expected(extent, reader.one_segment), (segments.form, reader.name)
+
+                def ask(reader: Reader = reader, extent: Extent = extent, rows: list[Row] = rows) -> tuple[str, str]:
+                    return outcome_of(reader, segments, extent, rows)
+
+                asked.append((column, reader.name, ask))
+    place = MemoryStore()
+    made = (place, *exported(segments, segments.extent, place))
+    asked.append((CHECKS, "export --check", lambda: _checked(segments, lambda: checked_export(segments, made))))
+    if not segments.form.encrypted:
+        asked.append((CHECKS, "table check", _table_check(segments, folder)))
+    asked.append((VERIFY, "verify", lambda: _verified(segments)))
+    assert all(ask()[0] in (EQUAL, "not found") for _, _, ask in asked)
+    yield asked
+
+
+def _table_check(segments: Segments, folder: Path) -> Callable[[], tuple[str, str]]:
+    with segments.reader() as reader, patch("tests.lake.tables.TOPIC_ID", TOPIC_ID):
+        golden: Any = SimpleNamespace(reader=reader, local=None, tiers=segments.tiers)
+        world = TableWorld(golden, folder, local=False)
+        world.follow()
+        made = world.table()
+
+    def check() -> tuple[str, str]:
+        with segments.reader() as reader:
+            return _checked(segments, lambda: check_table(made, table_log(segments, reader)).findings)
+
+    return check
+
+
+def _verified(segments: Segments) -> tuple[str, str]:
+    for level in (1, 2, 3):
+        if findings := found_by_verify(segments, level):
+            return f"level {level}", " ".join(findings)
+    return "not found", ""
+
+
+def outcomes(form: Form, chosen: Callable[[Damage], bool] = lambda damage: True) -> Iterator[Outcome]:
+    with tempfile.TemporaryDirectory() as folder, made_segments(form, Path(folder) / "made") as segments:
+        with probes(segments, Path(folder) / "table") as asked:
+            for damage in filter(chosen, damages(segments)):
+                segments.put(damage.objects)
+                for column, reader, ask in asked:
+                    what, said = ask()
+                    yield Outcome(": ".join(damage.row), column, form.name, what, said, str(damage), reader)
+
+
+def results_of(found: Iterable[Outcome]) -> Results:
+    results: Results = {}
+    for each in found:
+        forms = results.setdefault(each.row, {}).setdefault(each.column, {}).setdefault(each.what, [])
+        if each.form not in forms:
+            forms.append(each.form)
+    return results
+
+
+def known() -> Results:
+    """As the whole matrix was found last."""
+    results: Results = json.loads(RESULTS.read_text())
+    return results
+
+
+COLUMNS = (WHOLE_COLUMN, PART_COLUMN, CONSUMER, PIECES_COLUMN, TIME_COLUMN, DUMP, CHECKS, VERIFY)
+
+
+def table(results: Results) -> str:
+    """In Markdown. Regions of an object with the same outcomes are one line."""
+    lines: dict[tuple[str, str], list[str]] = {}
+    for row, columns in results.items():
+        kind, _, region = row.partition(": ")
+        cells = " | ".join(_cell(columns.get(column, {})) for column in COLUMNS)
+        lines.setdefault((kind, cells), []).append(region)
+    made = f"| object | region | {' | '.join(COLUMNS)} |\n" + "|---" * (len(COLUMNS) + 2) + "|\n"
+    order = ("log", "indexes", "manifest", "all three")
+    for (kind, cells), regions in sorted(lines.items(), key=lambda each: order.index(each[0][0])):
+        made += f"| {kind} | {', '.join(regions)} | {cells} |\n"
+    return made
+
+
+def _cell(cell: Cell) -> str:
+    said = []
+    for what, forms in sorted(cell.items()):
+        named = "" if len(forms) == len(FORMS) or what not in FAULTS else f" ({', '.join(forms)})"
+        said.append(f"**{what}**{named}" if what in FAULTS else what)
+    return ", ".join(said)
+
+
+def shown(page: str) -> str:
+    """The table that a page holds."""
+    return page.partition(BEGIN)[2].partition(END)[0]
+
+
+def main() -> None:
+    if "--page" in sys.argv[1:]:
+        write_page(known())
+        return
+    logging.disable()  # the gateway's, at every refusal
+    found = [each for form in FORMS for each in outcomes(form)]
+    for each in found:
+        if each.what in FAULTS:
+            print(each.what, each.form, each.reader, each.column, each.damage, each.said, sep=" | ", file=sys.stderr)
+    results = results_of(found)
+    if "--write" not in sys.argv[1:]:
+        print("as it is known" if results == known() else "not as it is known")
+        return
+    lines = ",\n".join(f"{json.dumps(row)}: {json.dumps(cells)}" for row, cells in results.items())
+    RESULTS.write_text(f"{{\n{lines}\n}}\n")
+    write_page(results)
+
+
+def write_page(results: Results) -> None:
+    page = PAGE.read_text()
+    before, _, rest = page.partition(BEGIN)
+    PAGE.write_text(f"{before}{BEGIN}{table(results)}{END}{rest.partition(END)[2]}")
+
+
+if __name__ == "__main__":
+    main()

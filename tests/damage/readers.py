@@ -1,0 +1,350 @@
+"""Every reader, at the lowest level that is its own code: it is given segments and a range, and hands out rows."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pyarrow as pa
+import pyarrow.parquet as pq
+from confluent_kafka import TopicPartition
+
+from tests.api.gateways import RECORDS, asgi_call
+from tests.damage.segments import KEYRING, TOPIC, TOPIC_ID, Row, Segments, rows_of
+from tests.fetch.two_tiers import OneTopic
+from tests.log.batches import TIME
+from tierstate.api.app import create_app
+from tierstate.api.media import BATCHES, JSON
+from tierstate.api.service import FetchService
+from tierstate.app.pool import Pool
+from tierstate.app.split_reads import SplitReads
+from tierstate.cli import dump_log as dump
+from tierstate.cli.digest import _count
+from tierstate.consumer.assigned_partition import AssignedPartition, Failed
+from tierstate.consumer.consumer_config import Mode
+from tierstate.consumer.reads import Read
+from tierstate.consumer.remote_looks import RemoteLooks
+from tierstate.fetch.copied_segment import open_copied
+from tierstate.fetch.open import Reading, open_past_reader
+from tierstate.fetch.plan import plan
+from tierstate.fetch.planned_split import PlannedSplit
+from tierstate.fetch.reader import LogReader
+from tierstate.fetch.source import ReaderSource
+from tierstate.fetch.verify_objects import Verifier
+from tierstate.lake.check import check_task
+from tierstate.lake.columns import Columns
+from tierstate.lake.encodings import WRITER
+from tierstate.lake.ledger import Ledger
+from tierstate.lake.plan import ExportPlan, ExportTask, Shape, TaskDone
+from tierstate.lake.table_log import TopicLog
+from tierstate.lake.task import export_task
+from tierstate.leader.act import run
+from tierstate.log.decode import decode_batches
+from tierstate.log.record_columns import record_schema
+from tierstate.proxy.budget import Budget
+from tierstate.proxy.cold_reads import ColdRead, Shared
+from tierstate.proxy.fetch_request import Wanted
+from tierstate.runtime.clock import SystemClock
+from tierstate.runtime.gateway_settings import Gateway
+from tierstate.spark.batch import BatchReader
+from tierstate.spark.options import parse_options
+from tierstate.state import errors
+from tierstate.state.errors import CorruptData, TierstateError
+from tierstate.state.object_keys import ObjectKind, object_key
+from tierstate.state.offsets import Extent, Offset
+from tierstate.state.routing import Tier
+from tierstate.storage.memory import MemoryStore
+
+SMALL = 600
+"""Bytes: reads of a few batches each, where others take a segment at once."""
+Rows = Callable[[Segments, Extent], Iterator[Row]]
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """``rows``: what it hands out, in order. ``whole``: nothing is handed out before all of it was read, as of a task
+    that commits, or a digest. ``of_rows``: they are records. ``one_segment``: those of the damaged one alone.
+    """
+
+    name: str
+    rows: Rows
+    whole: bool = False
+    of_rows: bool = True
+    one_segment: bool = False
+
+
+class Answered(TierstateError):
+    """A gateway answered with an error."""
+
+
+def shown(data: bytes | memoryview, segments: Segments, start: int, end: int, aborted: Any) -> Iterator[Row]:
+    """What a client decodes that looks at no CRC."""
+    batches = decode_batches(
+        data, source="client", topic=TOPIC, partition=0, aborted=aborted, start=start, end=end, verify_crc=False
+    )
+    for batch in batches:
+        yield from rows_of([batch])
+
+
+# By pieces: a route is asked for at each.
+
+
+def read_records(segments: Segments, extent: Extent) -> Iterator[Row]:
+    with segments.reader() as reader:
+        log: Any = SimpleNamespace(
+            source=lambda *given: ReaderSource(reader), closes=lambda pieces: None, opened=lambda: None
+        )
+        read = Read(log, TOPIC, {0: (extent.start, extent.end)}, None, None, segments.form.isolation, None)
+        for batch in read.to_batches():
+            yield from rows_of([batch])
+
+
+def consume(segments: Segments, extent: Extent) -> Iterator[Row]:
+    with segments.reader() as reader:
+        yield from _sourced(reader, segments, extent)
+
+
+def consume_from_bucket(segments: Segments, extent: Extent) -> Iterator[Row]:
+    control: Any = OneTopic(TOPIC, TOPIC_ID)
+    reading = Reading(keys=segments.keys)
+    made = open_past_reader(segments.tiers.view, control, segments.store, SystemClock(), reading)
+    with closing(made) as reader:
+        yield from _sourced(reader, segments, extent)
+
+
+def _sourced(reader: LogReader, segments: Segments, extent: Extent) -> Iterator[Row]:
+    for batch, _ in ReaderSource(reader).records(TOPIC, 0, extent, segments.form.isolation, Tier.AUTO):
+        yield from rows_of([batch])
+
+
+def gateway_batches(segments: Segments, extent: Extent) -> Iterator[Row]:
+    for answer, offset, reached in _asked(segments, extent, BATCHES):
+        count = int.from_bytes(answer.content[-4:], "big")
+        stop = len(answer.content) - 4 - 24 * count
+        aborted = [_aborted(answer.content[stop + 24 * at :]) for at in range(count)]
+        yield from shown(answer.content[:stop], segments, offset, min(reached, extent.end), aborted)
+
+
+def _aborted(data: bytes) -> Any:
+    producer, first, last = (int.from_bytes(data[at : at + 8], "big") for at in (0, 8, 16))
+    return SimpleNamespace(producer_id=producer, first=first, last=last)
+
+
+def gateway_json(segments: Segments, extent: Extent) -> Iterator[Row]:
+    for answer, _, _ in _asked(segments, extent, JSON):
+        for each in json.loads(answer.content):
+            if each["offset"] < extent.end:
+                yield each["offset"], each["timestamp"], _bytes(each["key"]), _bytes(each["value"])
+
+
+def _bytes(text: str | dict[str, str] | None) -> bytes | None:
+    return text.encode() if isinstance(text, str) else None if text is None else repr(text).encode()
+
+
+def _asked(segments: Segments, extent: Extent, media_type: str) -> Iterator[tuple[httpx.Response, int, int]]:
+    """Answers, the offset each was asked from, and where it says to go on."""
+    with segments.reader() as reader, closing(FetchService(reader, Gateway(), SystemClock())) as service:
+        call, offset = asgi_call(create_app(service)), int(extent.start)
+        while offset < extent.end:
+            size = SMALL if media_type == BATCHES else 1 << 20
+            isolation = segments.form.isolation.value
+            answer = call(RECORDS, media_type, offset=offset, isolation_level=isolation, max_bytes=size)
+            if answer.status_code != 200:
+                error = answer.json()
+                assert issubclass(getattr(errors, error["error"]), TierstateError), "of ours"
+                # clients see no names of objects: they know what they asked for
+                raise Answered(f"{TOPIC}-0: {error}")
+            reached = int(answer.headers["x-next-offset"])
+            yield answer, offset, reached
+            offset = reached
+
+
+def proxy(segments: Segments, extent: Extent) -> Iterator[Row]:
+    """A client of the proxy that looks at no CRC, as librdkafka's default is."""
+    with segments.reader() as reader, closing(Pool("proxy", 1)) as pool:
+        shared = Shared(reader, pool, Budget(1 << 30, lambda taker: None), lambda place, offset, error: None)
+        offset = extent.start
+        while offset < extent.end:
+            piece = asyncio.run(_cold(shared, offset, segments))
+            assert piece.next_offset > offset
+            yield from shown(piece.data, segments, offset, min(piece.limit, extent.end), piece.aborted)
+            offset = piece.next_offset
+
+
+async def _cold(shared: Shared, offset: Offset, segments: Segments) -> Any:
+    read = ColdRead((TOPIC, 0), Wanted(offset, SMALL), segments.form.isolation, shared, SMALL)
+    await read.task
+    if read.error is not None:
+        raise read.error
+    return read.piece
+
+
+# By planned parts of segments: a segment that is read from end to end is proven as a whole.
+
+
+def consumer(segments: Segments, extent: Extent) -> Iterator[Row]:
+    """Kafka's consumer of both tiers."""
+    config: Any = SimpleNamespace(isolation=segments.form.isolation, mode=Mode.KAFKA_PREFERRED)
+    nothing: Any = None
+    with segments.reader() as reader, closing(RemoteLooks(config, nothing, nothing, SystemClock())) as looks:
+        log, at = reader.partition(TOPIC, 0), int(extent.start)
+        part = AssignedPartition(TopicPartition(TOPIC, 0, at))
+        while at < extent.end:
+            part.add(looks._read(part, log, at))
+            while taken := part.take(1000):
+                for each in taken:
+                    if each.offset() >= extent.end:
+                        return
+                    yield each.offset(), each.timestamp()[1], each.key(), each.value()
+            ended = part.end()
+            if isinstance(ended, Failed):
+                raise ended.error
+            assert part.at > at
+            at = part.at
+
+
+@contextmanager
+def planned(segments: Segments, extent: Extent) -> Iterator[list[PlannedSplit]]:
+    with segments.reader() as reader:
+        yield plan(reader, {(TOPIC, 0): (extent.start, extent.end)}, isolation=segments.form.isolation)
+
+
+@cache
+def _options(root: str, encrypted: bool, isolation: str) -> Any:
+    given = {
+        "kafka.bootstrap.servers": "127.0.0.1:9",
+        "tierstate.store": f"file://{root}",
+        "subscribe": TOPIC,
+        "isolation": isolation,
+    }
+    if encrypted:
+        given["tierstate.keyring"] = str(KEYRING)
+    return parse_options(given)
+
+
+def spark(segments: Segments, extent: Extent) -> Iterator[Row]:
+    options = _options(str(segments.root), segments.form.encrypted, segments.form.isolation.value)
+    with planned(segments, extent) as splits:
+        for batch in BatchReader(options)._read(tuple(splits)):
+            yield from rows_of([batch])
+
+
+def splits_of(segments: Segments, extent: Extent) -> Iterator[pa.RecordBatch]:
+    reads = SplitReads(segments.store, segments.keys, None)
+    with planned(segments, extent) as splits:
+        for split in splits:
+            yield from reads.records(split)
+
+
+SHAPE = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
+
+
+def exported(segments: Segments, extent: Extent, place: MemoryStore) -> tuple[ExportPlan, ExportTask, TaskDone]:
+    """One task, done."""
+    shape = Shape(Columns(SHAPE), segments.form.isolation, 1 << 20, WRITER)
+    task = ExportTask(1, 0, extent.start, extent.end)
+    plan_ = ExportPlan(TOPIC, TOPIC_ID, 1, shape, (task,))
+    done = run(export_task(plan_, task, splits_of(segments, extent), Ledger(place, TOPIC_ID), None, ()))
+    return plan_, task, done
+
+
+def export(segments: Segments, extent: Extent) -> Iterator[Row]:
+    place = MemoryStore()
+    exported(segments, extent, place)
+    files = [place.get(each.key) for each in place.list() if each.key.endswith(".parquet")]
+    read = [pq.read_table(io.BytesIO(each)) for each in files]
+    yield from rows_of(pa.concat_tables(read).cast(record_schema()).sort_by("offset").to_batches() if read else ())
+
+
+def table_log(segments: Segments, reader: LogReader) -> TopicLog:
+    @contextmanager
+    def reads(splits: Any) -> Iterator[SplitReads]:
+        yield SplitReads(segments.store, segments.keys, None)
+
+    return TopicLog(reader, TOPIC, segments.form.isolation, reads, local=False)
+
+
+def table(segments: Segments, extent: Extent) -> Iterator[Row]:
+    with segments.reader() as reader:
+        log = table_log(segments, reader)
+        for split in log.splits(0, extent.start, extent.end, 1 << 20):
+            for batch in log.read(split):
+                yield from rows_of([batch])
+
+
+def digest(segments: Segments, extent: Extent) -> Iterator[Row]:
+    """One row that stands for all: a digest's."""
+    with segments.reader() as reader:
+        whole, _ = _count(ReaderSource(reader), TOPIC, 0, extent, segments.form.isolation, [])
+        yield whole.records, 0, None, whole.digest.encode()
+
+
+def dump_log(segments: Segments, extent: Extent) -> Iterator[Row]:
+    """One segment, by its manifest alone. It prints what it finds, and says in the end that it is another log."""
+    key = object_key(segments.segment.object_key, ObjectKind.MANIFEST)
+    log, hashed = open_copied(segments.store, key, keys=segments.keys), sha256()
+    for piece in dump._told(log.pieces(committed=True), hashed.update):
+        for each in piece.records():
+            if extent.start <= each.offset < extent.end:
+                yield each.offset, each.timestamp, each.key, each.value
+    if (wrong := dump._another_log(log, hashed.digest())) is not None:
+        raise CorruptData(wrong)
+
+
+def by_time(segments: Segments, extent: Extent) -> Iterator[Row]:
+    """The first offset at or after each of some times."""
+    with segments.reader() as reader:
+        for offset in range(extent.start, extent.end, 11):
+            found = reader.offset_for_time(TOPIC, 0, TIME + 1000 * offset)
+            if found is not None:
+                yield int(found[0]), int(found[1]), None, None
+
+
+SEGMENTS = (
+    Reader("Spark", spark, whole=True),
+    Reader("export", export, whole=True),
+    Reader("table follow", table, whole=True),
+    Reader("digest", digest, whole=True, of_rows=False),
+    Reader("read_records", read_records),
+    Reader("consume", consume),
+    Reader("consume --source bucket", consume_from_bucket),
+)
+"""They read segments in their order, and prove each one that they read from end to end."""
+PIECES = (
+    Reader("gateway, stored batches", gateway_batches),
+    Reader("gateway, JSON", gateway_json),
+    Reader("proxy", proxy),
+)
+"""They are asked for an offset at a time."""
+OTHERS = (
+    Reader("TieredConsumer", consumer),
+    Reader("by time", by_time, whole=True, of_rows=False),
+    Reader("dump-log", dump_log, one_segment=True),
+)
+
+
+def checked_export(segments: Segments, made: tuple[MemoryStore, ExportPlan, ExportTask, TaskDone]) -> list[str]:
+    """What `export --check` finds wrong with an export that was made before. Raises as reading does."""
+    place, plan_, task_, done = made
+    extent = Extent(task_.start, task_.end)
+    return [each.problem for each in check_task(plan_, task_, done, splits_of(segments, extent), place).findings]
+
+
+def found_by_verify(segments: Segments, level: int) -> list[str]:
+    view = segments.tiers.view
+    verifier = Verifier(
+        segments.store, "t" * 22, level, lambda partition: view.partition(partition), keys=segments.keys
+    )
+    try:
+        return [f"{each.what} {each.object}" for each in verifier.objects(view.partition(segments.tiers.partition))]
+    except CorruptData as error:
+        return [str(error)]
