@@ -27,7 +27,7 @@ from ..rules.prefix import (
     judge,
     trial_of,
 )
-from ..rules.reasons import Reason, Why
+from ..rules.reasons import Reason, Why, lasting
 from ..runtime.clock import Clock
 from ..runtime.id_source import IdSource
 from ..runtime.watchdog import go_round
@@ -137,7 +137,7 @@ class PrefixClaim:
             return PROVEN
         why = (
             "this process does not continue one that wrote here a moment ago: a copy of the cluster would not, either. "
-            f"Nothing is deleted for {left:.0f} s more; tierstate keep-prefix --execute ends the wait"
+            f"Nothing is deleted for {lasting(1000 * left)} more; tierstate keep-prefix --execute ends the wait"
         )
         return PrefixProof(delete=Why(Reason.PREFIX_ON_TRIAL, why))
 

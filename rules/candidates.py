@@ -10,7 +10,7 @@ from ..state.partition_view import PartitionView
 from ..state.retention import LocalSegment
 from ..state.routing import LocalBounds
 from .observed import Observed
-from .reasons import Reason, Why, seconds
+from .reasons import Reason, Why, lasting
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +68,8 @@ def next_candidate(
             return NothingToCopy(Why(Reason.NO_EPOCH, said))
         age = now - segment.max_timestamp
         if 0 <= age < lag_ms:
-            said = f"segment {_range(segment)} is {age // 1000} s old, younger than copy.lag {seconds(lag_ms)}"
-            return NothingToCopy(Why(Reason.COPY_LAG, f"{said}: in {seconds(lag_ms - age)}"))
+            said = f"segment {_range(segment)} is {lasting(age)} old, younger than copy.lag {lasting(lag_ms)}"
+            return NothingToCopy(Why(Reason.COPY_LAG, f"{said}: in {lasting(lag_ms - age)}"))
         return CopyCandidate(segment.base_offset, segment.next_base, segment.size_bytes)
     return NothingToCopy(_all_copied(wanted, seen.segments))
 
@@ -77,12 +77,13 @@ def next_candidate(
 def why_not_stable(segment: LocalSegment, bounds: LocalBounds, pinned_s: float) -> Why:
     """Why a rolled segment is not wholly below the last stable offset."""
     stable, high = bounds.last_stable_offset, bounds.high_watermark
+    pinned = lasting(1000 * int(pinned_s))
     where = f"segment {_range(segment)} of {segment.size_bytes:,} bytes"
     if stable >= high:
         return Why(Reason.NOT_REPLICATED, f"high watermark {high} is not past {where}: a replica in sync has no more")
     return Why(
         Reason.OPEN_TRANSACTION,
-        f"a transaction is open: the last stable offset {stable} is not past {where}, for {pinned_s:.0f} s at least",
+        f"a transaction is open: the last stable offset {stable} is not past {where}, for {pinned} at least",
     )
 
 

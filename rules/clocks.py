@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..state.offsets import TimestampMs, moment
-from .reasons import Reason, Why
+from .reasons import Reason, Why, lasting
 
 APART_MS = 60_000
 """Clocks that differ by more than this stop what depends on time."""
@@ -87,10 +87,8 @@ def differ(witnesses: Sequence[Witness], by_ms: int) -> str | None:
     for wrong, right in ((first, last), (last, first)):
         others = [each for each in witnesses if each is not wrong]
         if len(others) > 1 and max(abs(each.now - right.now) for each in others) <= by_ms:
-            seconds = abs(wrong.now - right.now) // 1000
             way = "behind" if wrong.now < right.now else "ahead of"
             names = ", ".join(each.clock for each in others)
-            return f"the clock of {wrong.clock} is wrong, {seconds:,} s {way} {names}"
-    seconds = (last.now - first.now) // 1000
+            return f"the clock of {wrong.clock} is wrong, {lasting(abs(wrong.now - right.now))} {way} {names}"
     said = ", ".join(f"{each.clock} shows {moment(each.now)}" for each in witnesses)
-    return f"the clocks differ by {seconds:,} s: {said}"
+    return f"the clocks differ by {lasting(last.now - first.now)}: {said}"

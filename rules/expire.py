@@ -32,7 +32,7 @@ from ..state.segment import RemoteSegment, SegmentState
 from .last_seen import Aged
 from .leases import lease_on
 from .orders import delete_before, gives_up_remote, is_forced, reason_of, waiting_order
-from .reasons import Reason, Why, seconds
+from .reasons import Reason, Why, lasting
 from .trim import doubt_of, doubt_of_orders
 
 KEEPS_ALL = TopicRetention(UNLIMITED, UNLIMITED, UNLIMITED, UNLIMITED)
@@ -143,10 +143,10 @@ def _why_all_stays(log: WholeLog, retention: TopicRetention, now: TimestampMs) -
     beginning = max(log.log_start, log.local_start)
     if first.offsets.start > beginning:
         return Why(Reason.NOT_COPIED, f"offset {beginning} is not copied yet: nothing goes before it is known")
-    age = (now - counted_from(first.segment, now)) // 1000
+    age = now - counted_from(first.segment, now)
     said = [f"retention keeps the oldest segment, {first.offsets}"]
     if retention.total_ms >= 0:
-        said.append(f"{age:,} s old of {seconds(retention.total_ms)}")
+        said.append(f"{lasting(age)} old of {lasting(retention.total_ms)}")
     if retention.total_bytes >= 0:
         said.append(f"{log.size_bytes:,} bytes in both tiers of {retention.total_bytes:,}")
     return Why(Reason.RETENTION_KEEPS, ": ".join((said[0], ", ".join(said[1:]) or "without limits")))
@@ -262,8 +262,8 @@ def kept_because(view: PartitionView, segment: SegmentMeaning, now: TimestampMs,
     left = deleting.fact.at + (max(grace_ms, LANDING_MS) if failed else grace_ms) - now
     if left > 0:
         if failed:
-            return Why(Reason.LATE_WRITES, f"the grace for late writes ends in {seconds(left)}")
-        return Why(Reason.READERS_GRACE, f"the grace for readers ends in {seconds(left)}")
+            return Why(Reason.LATE_WRITES, f"the grace for late writes ends in {lasting(left)}")
+        return Why(Reason.READERS_GRACE, f"the grace for readers ends in {lasting(left)}")
     lease = lease_on(view, segment, now)
     if lease is not None and not is_forced(view, segment.subject.offsets.end):
         said = f"lease {lease.id} of {lease.holder} is on {lease.offsets}, until {moment(lease.expires_at)}"

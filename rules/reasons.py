@@ -110,9 +110,17 @@ def why_failed(error: TierstateError, times: int = 1, *, reading_tiers: bool = F
     return Why(kind, f"{error}" if times < 2 else f"{error} (failed {times} times in a row)")
 
 
-def seconds(ms: int) -> str:
-    """Of a duration in milliseconds: whole seconds, rounded up, so that what is left never reads 0 s."""
-    return f"{-(-ms // 1000):,} s"
+_UNITS = (("d", 86_400, "h", 3600), ("h", 3600, "m", 60), ("m", 60, "s", 1), ("s", 1, "", 1))
+
+
+def lasting(ms: float) -> str:
+    """Return a duration as people say it: ``7 d``, ``4 h 50 m``, ``40 s``. Rounded up to whole seconds, so that what is
+    left never reads 0 s; smaller units than the second one are left out.
+    """
+    total = -int(-ms // 1000)
+    large, size, small, part = next(each for each in _UNITS if total >= each[1] or each[1] == 1)
+    rest = total % size // part
+    return f"{total // size} {large}" + (f" {rest} {small}" if rest else "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from ..state.partition_view import PartitionView, SegmentMeaning
 from ..state.routing import LocalBounds
 from ..state.segment import SegmentState, Term
 from .expire import StartDelete
+from .reasons import lasting
 from .trim import doubt_of
 
 
@@ -110,7 +111,7 @@ def next_sweep(
             reasons.append(f"segment {segment.segment_id}: a person keeps its objects")
             continue
         left = grace_s - (now_s - first_seen.get(segment.segment_id, now_s))
-        kept = f"it is watched for another {left:.0f} s" if left > 0 else None
+        kept = f"it is watched for another {lasting(1000 * left)}" if left > 0 else None
         kept = kept or not_own(segment.subject) or only_copy(view, segment, bounds)
         if kept is None:
             return StartDelete(segment, DeleteReason.ABANDONED)

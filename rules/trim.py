@@ -15,7 +15,7 @@ from ..state.retention import LocalSegment, TopicRetention, local_retention_end
 from ..state.routing import LocalBounds
 from .candidates import why_not_stable
 from .observed import GroupsSeen, Observed
-from .reasons import Reason, Why, seconds
+from .reasons import Reason, Why, lasting
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ def _why_all_stays(
         return Why(Reason.ONLY_ACTIVE, said)
     oldest, limits = left[0], []
     if retention.local_ms >= 0:
-        limits.append(f"{max(0, now - oldest.max_timestamp) // 1000:,} s old of {seconds(retention.local_ms)}")
+        limits.append(f"{lasting(max(0, now - oldest.max_timestamp))} old of {lasting(retention.local_ms)}")
     if retention.local_bytes >= 0:
         limits.append(f"{sum(each.size_bytes for each in segments):,} local bytes of {retention.local_bytes:,}")
     kept = f"{oldest.base_offset}..{oldest.next_base - 1}"
@@ -175,8 +175,8 @@ def _why_not_durable(
         wait = f"{_count(len(waiting), 'rolled segment')} of {size:,} bytes"
         return Why(Reason.NOT_COPIED, f"offset {following} is not copied yet: {wait} wait for it")
     age = now - owner.segment.copied_at
-    said = f"segment {owner.segment.offsets} was copied {max(0, age) // 1000:,} s ago, within trim.delay"
-    return Why(Reason.TRIM_DELAY, f"{said} {seconds(delay_ms)}: it goes in {seconds(delay_ms - age)}")
+    said = f"segment {owner.segment.offsets} was copied {lasting(max(0, age))} ago, within trim.delay"
+    return Why(Reason.TRIM_DELAY, f"{said} {lasting(delay_ms)}: it goes in {lasting(delay_ms - age)}")
 
 
 def _durable_end(view: PartitionView, bounds: LocalBounds, copied_before: int) -> Offset:

@@ -9,7 +9,7 @@ import pytest
 from tests.leader.world import World
 from tierstate.leader.gauges import feed_gauges
 from tierstate.rules.decide import excluded, internal
-from tierstate.rules.reasons import Reason, seconds, why_failed
+from tierstate.rules.reasons import Reason, lasting, why_failed
 from tierstate.runtime.listener import PartitionRefused
 from tierstate.runtime.metrics import Metrics
 from tierstate.state import errors
@@ -45,7 +45,14 @@ def test_a_failure_that_comes_again_says_how_often() -> None:
 
 
 def test_what_is_left_never_reads_nothing() -> None:
-    assert [seconds(ms) for ms in (1, 1000, 1001, 900_000_000)] == ["1 s", "1 s", "2 s", "900,000 s"]
+    assert [lasting(ms) for ms in (0, 1, 1000, 1001, 59_001)] == ["0 s", "1 s", "1 s", "2 s", "1 m"]
+    assert [lasting(1000 * s) for s in (61, 3600, 17_455, 604_800, 900_000)] == [
+        "1 m 1 s",
+        "1 h",
+        "4 h 50 m",
+        "7 d",
+        "10 d 10 h",
+    ]
 
 
 def test_an_internal_topic_is_refused_without_asking_anybody(world: World) -> None:

@@ -58,7 +58,7 @@ def test_an_abandoned_segment_goes_when_this_process_saw_it_so_for_the_whole_gra
     assert (found.segment.segment_id, found.reason) == (build.segment_id(9), DeleteReason.ABANDONED)
     said = f"1 abandoned segments stay; segment {build.segment_id(9)}: it is watched for another"
     assert sweep(view, now_s=GRACE_S - 1) == NoSweep(f"{said} 1 s")
-    assert sweep(view, first_seen={}) == NoSweep(f"{said} 86400 s")
+    assert sweep(view, first_seen={}) == NoSweep(f"{said} 1 d")
 
 
 def test_each_process_waits_anew_and_forgets_what_is_no_longer_abandoned() -> None:

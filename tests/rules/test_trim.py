@@ -231,7 +231,7 @@ def test_a_partition_with_one_segment_trims_nothing() -> None:
         ),
         (
             judge(now=LATER - 1),
-            "segment 0..99 was copied 0 s ago, within trim.delay 1 s: it goes in 1 s",
+            "segment 0..99 was copied 1 s ago, within trim.delay 1 s: it goes in 1 s",
         ),
         (
             judge(bounds=replace(BOUNDS, last_stable_offset=Offset(99))),
@@ -240,7 +240,7 @@ def test_a_partition_with_one_segment_trims_nothing() -> None:
         ),
         (
             judge(retention=TopicRetention(-1, -1, 10**6, 10**9)),
-            "local retention keeps the oldest local segment, 0..99: 1 s old of 1,000 s, "
+            "local retention keeps the oldest local segment, 0..99: 2 s old of 16 m 40 s, "
             "5,000 local bytes of 1,000,000,000",
         ),
         (

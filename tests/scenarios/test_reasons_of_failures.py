@@ -136,7 +136,7 @@ def test_the_store_goes_away_in_the_middle_of_a_copy(topic: ReasonTopic) -> None
         said = r".*store=\S+.*|.*failed \d+ times.*"
         desk.says("copied", Reason.STORE_AWAY, said)
         away.rename(topic.store_folder)
-        late = r"1 condemned segment keeps its objects; segment \S+: the grace for late writes ends in \d{3} s"
+        late = r"1 condemned segment keeps its objects; segment \S+: the grace for late writes ends in \d+ m.*"
         desk.says("expired", Reason.LATE_WRITES, late)
 
 
