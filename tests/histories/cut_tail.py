@@ -85,6 +85,7 @@ class CutTail:
         self.happened = self.waiting = True
         world.cluster.unseen |= set(range(world.cluster.epoch + 1))
         world.topic.cut(end)
+        world.later_release.lose_tail()
         promises.lose_tail({key.rsplit(".", 1)[0] for key in there})
         self._restart()
         world.seen["tail cut"] += 1

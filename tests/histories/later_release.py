@@ -44,6 +44,11 @@ class LaterRelease:
         self._world.seen[IGNORED if ignorable_since else BINDING] += 1
         self._world.topic.land_unasked(self.key, value)
 
+    def lose_tail(self) -> None:
+        """The topic's tail was cut: a fact that it held is lost with it."""
+        if self.key not in self._world.topic.live_at(len(self._world.topic.log)):
+            self.key = None
+
     def upgrade(self) -> None:
         """The release that wrote the fact erases it, as it may."""
         assert self.key is not None
