@@ -84,10 +84,11 @@ def said_by(view: PartitionView, erased: Set[RemoteSegmentId] = frozenset()) -> 
         finished={segment.segment_id: segment for segment in view.readable if segment.segment_id not in erased},
         standing=tuple(live.fact for live in view.others if isinstance(live.fact, Standing)),
         deleted=view.deleted is not None,
-        unreadable=tuple(
+        unreadable=view.degraded,
+        ignorable=tuple(
             f"{live.fact.reason}. position={live.position} key={live.key}"
             for live in view.others
-            if isinstance(live.fact, UnknownFact)  # also what may be ignored: it would be lost with the old topic
+            if isinstance(live.fact, UnknownFact) and live.fact.ignorable
         ),
         addresses=frozenset(
             live.fact.management_address
@@ -129,6 +130,7 @@ def _continued(before: ArchivedPartition, now: ArchivedPartition) -> ArchivedPar
         finished={sid: s for sid, s in finished.items() if states[sid] is SegmentState.COPY_SEGMENT_FINISHED},
         deleted=before.deleted or now.deleted,
         unreadable=(*before.unreadable, *now.unreadable),
+        ignorable=(*before.ignorable, *now.ignorable),
         addresses=before.addresses | now.addresses,
         unfinished=now.unfinished | {sid for sid in before.unfinished if sid not in now.states},
     )

@@ -9,7 +9,7 @@ what the broker still has is copied again.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..state.facts import SegmentCopyStarted
 from ..state.ids import RemoteSegmentId
@@ -72,6 +72,7 @@ def lost_facts(
     """
     named = [FoundSegment(each, each.copied_at, Offset(0), "", each.partition.topic_id) for each in view.readable]
     still = [each for each in unknown if is_unknown(view.segments, each.segment.segment_id)]
+    said = replace(said, ignorable=())  # they stay in their topic
     plan = plan_partition(view.partition, [*named, *still], said, local_start, left)
     added = [each for each in plan.restored if each in still]
     if view.log_start is not None and local_start is not None:

@@ -73,7 +73,8 @@ class ArchivedPartition:
 
     ``log_starts``: all that were accepted. ``finished``: descriptors of the segments that were readable.
     ``unfinished``: those that are abandoned and of which no fact says that the copy was finished. ``unreadable``: facts
-    this version cannot read. ``addresses``: where the agents of all its terms answered.
+    this version cannot read. ``ignorable``: those of them that it may ignore; a fresh topic would lose them.
+    ``addresses``: where the agents of all its terms answered.
     """
 
     partition: TopicIdPartition
@@ -85,6 +86,7 @@ class ArchivedPartition:
     standing: tuple[Standing, ...] = ()
     deleted: bool = False
     unreadable: tuple[str, ...] = ()
+    ignorable: tuple[str, ...] = ()
     addresses: frozenset[str] = frozenset()
     unfinished: frozenset[RemoteSegmentId] = frozenset()
 
@@ -240,8 +242,8 @@ def plan_partition(
     if archived.deleted:
         why = "the archive says that the custodian deleted this partition"
         return replace(plan, refused=why, ended=True, gaps=(), unproven=(), missing=())
-    if archived.unreadable:
-        return replace(plan, refused=f"the archive holds what this version cannot read: {archived.unreadable[0]}")
+    if unreadable := (*archived.unreadable, *archived.ignorable):
+        return replace(plan, refused=f"the archive holds what this version cannot read: {unreadable[0]}")
     return plan
 
 

@@ -54,7 +54,7 @@ class CutTail:
             if lowest < len(world.topic.log):
                 self.at = step
                 self.cut(self._rnd.choice((lowest, self._rnd.randrange(lowest, len(world.topic.log)))))
-        elif self.waiting and step >= self.at + self.after and world.cluster.exists:
+        elif self.waiting and step >= self.at + self.after and world.cluster.exists and not world.later_release.binds:
             self.recover()
 
     def _lowest(self) -> int:
@@ -87,6 +87,8 @@ class CutTail:
         world.topic.cut(end)
         world.later_release.lose_tail()
         promises.lose_tail({key.rsplit(".", 1)[0] for key in there})
+        told = promises.live.view().settled_lineages
+        world.cluster.settled &= {entry.epoch for fact in told for entry in fact.lineage.entries}
         self._restart()
         world.seen["tail cut"] += 1
 

@@ -30,12 +30,17 @@ class LaterRelease:
         self.key: str | None = None
         """The key of the fact that stands."""
 
+    @property
+    def binds(self) -> bool:
+        """A fact stands that may not be ignored: a recovery refuses, too."""
+        return self.key is not None and not self._ignorable
+
     def step(self) -> None:
         """Write the fact, or erase it."""
         if self.key is None and self._active and self._world.now >= self._rolled_back_at:
             self._active = False
             self.leave(RELEASE if self._ignorable else None)
-        elif self.key is not None and not self._ignorable and self._world.now >= self._upgraded_at:
+        elif self.binds and self._world.now >= self._upgraded_at:
             self.upgrade()
 
     def leave(self, ignorable_since: str | None) -> None:

@@ -78,7 +78,7 @@ class Process:
         self.next_step = ""
         self._believes = False
         self.stopped_by: tuple[str, ...] = ()
-        """Facts of a later release that its view had when the act began that is under way."""
+        """Facts of a later release that its view had when the act began that is under way, and has had since."""
 
     @property
     def busy(self) -> bool:
@@ -88,8 +88,9 @@ class Process:
     def step(self) -> None:
         """Up to the next irreversible step, and no further."""
         self.world.acting = self.broker
-        if self._act is None:
-            self.stopped_by = self.follower.store.state(self.world.cluster.partition).view().later
+        later = self.follower.store.state(self.world.cluster.partition).view().later
+        if self._act is None or not later:
+            self.stopped_by = later
         often = 0.2 if self.world.forger.active else 0.03
         if self._act is None and self.world.rnd.random() < (often if self.world.cluster.exists else 0.8):
             self._act, self._looks_in = self._custodian.steps(), None

@@ -167,8 +167,8 @@ class Promises:
 
     def _destroys(self, entry: Entry) -> bool:
         """What no agent may decide while a hold stands. A failed attempt still takes back its own objects."""
-        if entry.value is None:
-            return True
+        if entry.value is None:  # with a key that never was, an agent asks for the brokers' time
+            return any(live.key == entry.key for live in self.live.facts())
         match decode_fact(entry.key, entry.value):
             case LogStartAdvanced(reason=reason):
                 return reason != "first term"

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.later_release import later_kind
 from tests.leader.recovery import history, plan
 from tests.leader.world import Process, World
 from tierstate.follower.follower import Follower
@@ -20,6 +21,7 @@ from tierstate.rules.lost_facts import LostFacts, holes
 from tierstate.rules.reasons import Reason
 from tierstate.runtime.id_source import CountingIds
 from tierstate.runtime.listener import ActFailed
+from tierstate.schemas.release import RELEASE
 from tierstate.state.errors import Fenced, StorageUnavailable
 from tierstate.state.facts import LiveFact, SegmentCopyFinished, SegmentCopyStarted, SegmentDeleteStarted
 from tierstate.state.ids import RemoteSegmentId
@@ -137,6 +139,19 @@ def test_an_agent_begins_its_own_term_after_a_recovery_and_goes_on(world: World)
     assert view.leader.broker_id == 1
     assert process.status().facts_lost is None
     assert process.view.second_values(world.partition) == []
+
+
+@pytest.mark.parametrize("ignorable", [True, False])
+def test_a_later_fact_keeps_lost_facts_from_being_added_unless_it_may_be_ignored(ignorable: bool, world: World) -> None:
+    readable = trimmed(world).readable
+    cut_at(world, SegmentCopyFinished, -1)
+    key, value = later_kind(world.partition, 1, RELEASE if ignorable else None)
+    world.topic.append(0, key, value)
+    if not ignorable:
+        assert "later wrote it" in (look(world).plan.refused or "")
+        return
+    assert {each.segment_id for each in recover(world).readable} == {each.segment_id for each in readable}
+    assert key in {live.key for live in facts(world)}, "it stays where it is"
 
 
 def test_a_second_recovery_goes_on_where_the_first_was_interrupted(world: World) -> None:

@@ -50,7 +50,7 @@ def by_spark(bootstrap: str, topic: str, isolation: Isolation) -> Rows:
     if not kafka_source_jars_for_tests():
         pytest.skip("the jars of Spark's Kafka source cannot be had")
     command = [sys.executable, "-m", "tests.proxy.other_clients", bootstrap, topic, str(isolation)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
     return sorted(_row(*json.loads(line)) for line in done.stdout.splitlines() if line.startswith("["))
 
