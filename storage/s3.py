@@ -114,7 +114,9 @@ class S3Store:
             self._requests.missing_is_missing(key, full)
             raise
         modified_at = TimestampMs(int(found["LastModified"].timestamp() * 1000))
-        return ObjectInfo(key, found["ContentLength"], modified_at, crc32c_from(found.get("ChecksumCRC32C")))
+        # else it is one of the parts' checksums, or of who knows what
+        own = found.get("ChecksumCRC32C") if found.get("ChecksumType") == "FULL_OBJECT" else None
+        return ObjectInfo(key, found["ContentLength"], modified_at, crc32c_from(own))
 
     def list(self, prefix: str = "", start_after: str | None = None) -> Iterator[ObjectInfo]:
         after: dict[str, Any] = {"StartAfter": self._prefix + start_after} if start_after is not None else {}
