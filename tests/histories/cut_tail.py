@@ -7,13 +7,14 @@ Deletes whose objects are gone are never cut: `rules/expire.py` keeps objects un
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from random import Random
 from typing import TYPE_CHECKING, TypeVar
 
 from tests.histories.cluster import NAME, HistoryControl
 from tests.histories.process import follow
 from tests.histories.promises import listed
+from tests.histories.replica import Written
 from tests.histories.topic import MIN_COMPACTION_LAG, ProcessTopic
 from tierstate.follower.follower import Follower
 from tierstate.leader.act import run
@@ -43,6 +44,7 @@ class CutTail:
         self.at = self._rnd.randrange(steps // 4, steps) if self._rnd.random() < SHARE else steps
         self.after = self._rnd.randint(10, 90)
         self.happened = self.waiting = False
+        self._epoch = -1
         self._copies: dict[int, set[str]] = {}
         """Number of a batch to the base keys of the segments that had it when the facts were lost."""
 
@@ -100,17 +102,31 @@ class CutTail:
 
     def check(self) -> None:
         """Until the recovery, no object goes that has the only copy of a record. Raises AssertionError."""
+        there = {info.key for info in listed(self._world)}
+        for batch in self._unreadable():
+            kept = any(_whole(base, there) for base in self._copies.get(batch.number, ()))
+            assert kept, f"LOSS of the only copy of offset {batch.base}, whose facts were lost"
+
+    def _unreadable(self) -> Iterator[Written]:
+        """Records that are not on the leader's disk, and whose copies no fact names."""
         world = self._world
-        there = {info.key for info in listed(world)}
         readable = world.promises.live.view().readable
         for batch in world.cluster.truth:
             if world.cluster.kept_from(batch) >= batch.end or batch.number in world.cluster.cut:
                 continue
             if batch.end > world.cluster.leader.start:
                 continue
-            kept = any(_whole(base, there) for base in self._copies.get(batch.number, ()))
-            again = any(world.promises.stored_in(each).get(batch.base) == batch.data for each in readable)
-            assert kept or again, f"LOSS of the only copy of offset {batch.base}, whose facts were lost"
+            if not any(world.promises.stored_in(each).get(batch.base) == batch.data for each in readable):
+                yield batch
+
+    def look_again(self) -> None:
+        """After an unclean election: what the leader of the recovery had on its disk, and the new one has not, is
+        recovered by one more recovery.
+        """
+        if self.happened and not self.waiting and self._world.cluster.epoch != self._epoch:
+            self._epoch = self._world.cluster.epoch
+            if any(self._copies.get(batch.number) for batch in self._unreadable()):
+                self.at, self.waiting = self._world.now, True
 
     def recover(self) -> None:
         """All agents are stopped, ``recover T:P --execute`` adds the lost facts, and the agents start again."""
@@ -132,7 +148,7 @@ class CutTail:
             run(act)
             world.promises.replaying = False
             world.seen["tail recovered"] += 1
-        self.waiting = False
+        self.waiting, self._epoch = False, world.cluster.epoch
         self._restart()
 
     def _look(self, follower: Follower) -> LostFacts:

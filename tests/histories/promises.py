@@ -222,6 +222,7 @@ class Promises:
     def check(self) -> None:
         if self._lost:
             return
+        self._world.cut_tail.look_again()
         if self._world.cut_tail.waiting:
             self._world.cut_tail.check()
             return
