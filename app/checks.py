@@ -97,9 +97,10 @@ def checks(connection: Connection) -> Iterator[Check]:
             store.put_if_absent(key, b"tierstate check")
             if store.get(key) != b"tierstate check":
                 raise InvalidRequest("the store gave back other bytes than it took", object_key=key)
+            own = settings.trim.proof == "checksum" and store.head(key).crc32c is not None
         finally:
             store.delete(key)
-        return store.description
+        return f"{store.description}; before a trim objects are {'compared by its checksums' if own else 'read back'}"
 
     def condition_is_honoured() -> str:
         try:

@@ -45,6 +45,9 @@ class FolderObjects:
             raise ObjectNotFound("no such file", file=self._root / key) from error
         return ObjectInfo(key, found.st_size, TimestampMs(found.st_mtime_ns // 1_000_000))
 
+    def drop_cached(self, key: str) -> None:
+        """Files are read once."""
+
     def list(self, prefix: str = "", start_after: str | None = None) -> Iterator[ObjectInfo]:
         below = self._root / prefix.rpartition("/")[0]
         for path in sorted(each for each in below.rglob("*") if each.is_file()):

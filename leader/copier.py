@@ -29,6 +29,7 @@ from ..state.segment import CopyAttempt, RemoteSegment
 from ..storage.object_store import ObjectReader, ObjectStore, ObjectWriter
 from ..storage.segment.writer import delete_segment
 from .act import Act
+from .object_proof import ObjectProof
 from .term import Reign
 from .upload import FormatPolicy, upload
 
@@ -44,6 +45,7 @@ class CopyTools:
     """
 
     store: ObjectStore
+    proof: ObjectProof
     keys: ObjectKeys
     format: FormatPolicy
     throttle: Callable[[int], object]

@@ -34,7 +34,7 @@ def act_for(
         case CopyCandidate():
             return copy_segment(reign, intent, tools)
         case TrimBefore(offset=offset):
-            return trim_local(reign, tools.store, offset, tools.listener, groups)
+            return trim_local(reign, tools.proof, offset, tools.listener, groups)
         case AdvanceLogStart(log_start=log_start, reason=why):
             return advance_log_start(reign, log_start, why, tools.listener)
         case CutLocal(before=before):

@@ -29,6 +29,7 @@ from .copier import CopyTools
 from .discovery import Choice, Discovery
 from .group_holds import GroupPolicy
 from .lost_facts import LeftBehind, LostFactsTools, LostFactsWatch, nothing_left
+from .object_proof import ObjectProof
 from .observe import ArchiveProblem, Observer, always_proven, no_archive_problem
 from .orphan_sweeps import OrphanSweeps
 from .other_replicas import OtherReplicas, ask_by_http
@@ -110,8 +111,10 @@ def open_leader(
     seat = Seat(log.node_id, management_address, topic, view, broker, log, clock, parts.ids, store, keys, others)
     attention = beside.attention or Attention(clock, view.tier_partition)
     quota = beside.quota or ByteQuota(clock, settings.copy_.quota)
+    keyring_file = None if keyring is None else KeyRingFile(keyring, listener)
     tools = CopyTools(
         store=store,
+        proof=ObjectProof(store, settings.trim.proof == "read", keyring_file),
         keys=keys,
         format=FormatPolicy(
             settings.format.compression,
@@ -119,7 +122,7 @@ def open_leader(
             settings.format.chunk_bytes,
             cluster.cluster_id,
             TopicId(topic.topic_id),
-            None if keyring is None else KeyRingFile(keyring, listener),
+            keyring_file,
         ),
         throttle=quota.take,
         listener=listener,

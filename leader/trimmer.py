@@ -8,41 +8,39 @@ decision goes by may have been asked for minutes ago: they are asked for again w
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 from ..rules.decide import standing_order
-from ..rules.missing import objects_of
-from ..rules.recovery import FoundSegment
 from ..rules.trim import doubt_of
 from ..runtime.clock import Clock
 from ..runtime.listener import Listener, LocalTrimmed
-from ..state.errors import CorruptData, Fenced, ObjectNotFound, TimedOut
+from ..state.errors import Fenced, TimedOut
 from ..state.facts import LocalTrimIntended
 from ..state.ids import TopicIdPartition
-from ..state.object_keys import ObjectKind, object_key
 from ..state.offsets import Offset
 from ..state.partition_view import PartitionView
 from ..state.routing import LocalBounds
 from ..state.segment import RemoteSegment
-from ..storage.object_store import ObjectReader
 from .act import Act
-from .recover_scan import DamagedManifest, look_at
+from .object_proof import ObjectProof
 from .term import Reign
 
 DELETE_RECORDS_TIMEOUT_S = 5.0
 JUST_ASKED_S = 10.0
 """A listing of groups so young is good enough to say an intention by."""
 LAST_CHECKS_S = 5.0
+PROVEN_FOR_S = 600.0
+"""A proof that is older says too little of an object: this process may have been frozen since."""
 
 AskGroups = Callable[[TopicIdPartition, str, LocalBounds, float], Mapping[str, Offset] | None]
 """See `Observer.groups_after`."""
 
 
-def trim_local(reign: Reign, store: ObjectReader, before: Offset, listener: Listener, groups: AskGroups) -> Act[Offset]:
+def trim_local(reign: Reign, proof: ObjectProof, before: Offset, listener: Listener, groups: AskGroups) -> Act[Offset]:
     """Trim below ``before``; returns the broker's log start. It is where it was when a group needs something there by
     now: the next look goes by the listing that said so.
 
-    Raises Fenced when the term no longer rules, CorruptData when an object that replaces local data is not whole.
+    Raises Fenced when the term no longer rules, CorruptData when an object that replaces local data is not what was
+    copied.
     """
     seat, partition, clock = reign.seat, reign.partition, reign.seat.clock
     bounds = reign.bounds()
@@ -52,7 +50,8 @@ def trim_local(reign: Reign, store: ObjectReader, before: Offset, listener: List
         return local_start
     replacing = given_up(reign.view(), local_start, before)
     for segment in replacing:  # before anything is said: an intention that can never be carried out is no news
-        check_objects(store, segment)
+        proof.require(segment)
+    proven = clock.monotonic()
     yield "append trim-intended"
     reign.append(LocalTrimIntended(partition, before, reign.term, reign.counter(), reign.now()))
     yield "delete-records"
@@ -71,6 +70,8 @@ def trim_local(reign: Reign, store: ObjectReader, before: Offset, listener: List
         raise Fenced(said, partition=partition, before=before)
     reign.confirm_leadership()
     in_time(clock, listed)
+    if clock.monotonic() - proven > PROVEN_FOR_S:
+        raise TimedOut("the objects were proven too long ago: they must be proven again")
     try:
         new_start = seat.broker.delete_records_on(
             seat.broker_id, reign.name, partition.partition, before, DELETE_RECORDS_TIMEOUT_S
@@ -121,22 +122,3 @@ def given_up(view: PartitionView, local_start: Offset, before: Offset) -> list[R
         if piece.offsets.end >= local_start and piece.offsets.start < before
     }
     return list(segments.values())
-
-
-def check_objects(store: ObjectReader, segment: RemoteSegment) -> None:
-    """All three objects are there, with the sizes the fact names, and a recovery from the manifest alone would restore
-    this very segment*: the end of the tier-state topic may be lost before it is archived. Raises CorruptData.
-    """
-    objects = {}
-    for key, size in objects_of(segment).items():
-        try:
-            objects[key] = store.head(key)
-        except ObjectNotFound as error:
-            raise CorruptData("object of a live segment is missing", object_key=key) from error
-        if (found := objects[key].size) != size:
-            raise CorruptData("object of a live segment has another size", object_key=key, expected=size, found=found)
-    told = look_at(store, segment.object_key, objects)
-    if not isinstance(told, FoundSegment) or replace(told.segment, term=segment.term) != segment:
-        problem = told.problem if isinstance(told, DamagedManifest) else "it describes another segment"
-        key = object_key(segment.object_key, ObjectKind.MANIFEST)
-        raise CorruptData(f"no recovery would restore a live segment from its manifest: {problem}", object_key=key)

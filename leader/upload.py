@@ -20,6 +20,7 @@ from ..storage.segment.manifest import (
     Encryption,
     IndexKind,
     SegmentManifest,
+    SentChecksums,
     TierstateBlock,
     metadata_of,
     with_own_size,
@@ -116,8 +117,8 @@ def upload(
         listener(TransactionIndexRebuilt(reign.partition, reign.name, attempt.offsets, log.index_file, difference))
     yield "put indexes"
     indexes = put_indexes(store, attempt.object_key, source, cipher=cipher, iv=policy.iv, pace=pace)
-    _verify(store, attempt.object_key, ObjectKind.LOG, written.stored_bytes)
-    _verify(store, attempt.object_key, ObjectKind.INDEXES, indexes.stored_bytes)
+    _verify(store, attempt.object_key, ObjectKind.LOG, written.stored_bytes, written.object_crc32c)
+    _verify(store, attempt.object_key, ObjectKind.INDEXES, indexes.stored_bytes, indexes.object_crc32c)
     segment = _describe(reign, attempt, files, log, written, indexes, aborted, compression, encryption)
     manifest = with_own_size(
         SegmentManifest(
@@ -133,6 +134,7 @@ def upload(
                 log_start_offset=Offset(reign.view().log_start or 0),
                 chunk_first_offsets=log.chunk_first_offsets(),
                 aborted=aborted,
+                sent=SentChecksums(written.object_crc32c, indexes.object_crc32c),
             ),
         )
     )
@@ -143,14 +145,17 @@ def upload(
     return manifest.tierstate.segment
 
 
-def _verify(store: ObjectReader, base_key: str, kind: ObjectKind, expected: int) -> None:
+def _verify(store: ObjectReader, base_key: str, kind: ObjectKind, expected: int, crc32c: int | None = None) -> None:
     key = object_key(base_key, kind)
     try:
-        size = store.head(key).size
+        found = store.head(key)
     except ObjectNotFound as error:
         raise CorruptData("object is missing right after it was written", object_key=key) from error
-    if size != expected:
-        raise CorruptData("object has another size than was written", object_key=key, expected=expected, found=size)
+    if found.size != expected:
+        what = "object has another size than was written"
+        raise CorruptData(what, object_key=key, expected=expected, found=found.size)
+    if crc32c is not None and found.crc32c not in (None, crc32c):
+        raise CorruptData("object has other bytes than were written", object_key=key)
 
 
 def _describe(

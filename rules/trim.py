@@ -17,6 +17,11 @@ from .candidates import why_not_stable
 from .observed import GroupsSeen, Observed
 from .reasons import Reason, Why, lasting
 
+TRIM_AT_ONCE_BYTES = 1 << 30
+"""One trim takes about so much, or one segment: the objects that replace it are proven first, which may mean that they
+are read. The rest follows at once.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class TrimPolicy:
@@ -73,15 +78,15 @@ def trim_before(
     if held_by:
         limit = min(holds[group] for group in held_by)
     # the broker deletes whole segments only: a limit inside one is the border below it
-    borders = [segment.next_base for segment in segments[:-1] if segment.next_base <= limit]
-    if not borders or borders[-1] <= bounds.local_start:
+    rolled = [segment for segment in segments[:-1] if bounds.local_start < segment.next_base <= limit]
+    if not rolled:
         if held_by:
             return NoTrim(_why_held(groups, holds, held_by, segments, could), held_by)
         if bounds.last_stable_offset <= durable:
             stuck = next(each for each in segments if each.next_base > limit)
             return NoTrim(why_not_stable(stuck, bounds, pinned_s))
         return NoTrim(_why_not_durable(view, segments, Offset(durable + 1), policy.delay_ms, now))
-    return TrimBefore(borders[-1], held_by)
+    return TrimBefore(_end_at_once(rolled), held_by)
 
 
 def doubt_of(view: PartitionView) -> Why | None:
@@ -163,6 +168,17 @@ def _why_held(
     asked = f" (asked {moment(groups.asked_at)})" if groups.asked_at is not None else ""
     said = f"consumer group {first} {where}{asked}{others}: {held:,} bytes below {could} could go otherwise"
     return Why(Reason.GROUP_HOLDS, said)
+
+
+def _end_at_once(rolled: Sequence[LocalSegment]) -> Offset:
+    """The end of the first of them, or of as many as have `TRIM_AT_ONCE_BYTES` together."""
+    size, end = 0, rolled[0].next_base
+    for segment in rolled:
+        size += segment.size_bytes
+        if size > TRIM_AT_ONCE_BYTES:
+            break
+        end = segment.next_base
+    return end
 
 
 def _why_not_durable(

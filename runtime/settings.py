@@ -184,6 +184,11 @@ class Trim(Section):
     group_hold_max: Duration = Field(
         default=7 * 86_400.0, ge=0, description="How long a group may hold local segments."
     )
+    proof: Literal["checksum", "read"] = Field(
+        default="checksum",
+        description="How objects are proven before local data goes: by the store's own checksum of the whole object "
+        "(S3, Google), and by reading them back where there is none; read: always by reading them back.",
+    )
     allow_unclean: bool = Field(default=False, description="Trim topics that allow unclean leader election too.")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .errors import InvalidRequest
 from .offsets import TimestampMs
@@ -16,11 +16,15 @@ TEMPORARY_FOLDER = ".tierstate-tmp"
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """One object. ``size`` in bytes; ``modified_at`` by the store's clock, milliseconds since the epoch."""
+    """One object. ``size`` in bytes; ``modified_at`` by the store's clock, milliseconds since the epoch.
+
+    ``crc32c``: the CRC-32C of the whole object that the store itself keeps; None where it keeps none, and in listings.
+    """
 
     key: str
     size: int
     modified_at: TimestampMs
+    crc32c: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

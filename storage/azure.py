@@ -176,6 +176,9 @@ class AzureStore:
             if not token:
                 return
 
+    def drop_cached(self, key: str) -> None:
+        """This host keeps nothing of it."""
+
     def delete(self, key: str) -> None:
         blob = self._blob(key)
         with suppress(ObjectNotFound):

@@ -126,6 +126,10 @@ class DirectoryStore:
             raise ObjectNotFound("no such object", key=key, store=self.description)
         return _info(key, found)
 
+    def drop_cached(self, key: str) -> None:
+        with self._opened(key) as (descriptor, _), self._typed(key):
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+
     def list(self, prefix: str = "", start_after: str | None = None) -> Iterator[ObjectInfo]:
         self._check_mark()
         return self._walk("", prefix, start_after or "")

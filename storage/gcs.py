@@ -37,7 +37,7 @@ from ..state.offsets import ByteRange, TimestampMs
 from .gcs_errors import BROKEN_BODY, FOREIGN, NO_OBJECT, refused, translated
 from .gcs_options import authorized_session, gcs_client, signing_account
 from .gcs_upload import STEP, ResumableUpload, Whole
-from .object_store import DEFAULT_PART_BYTES, MIB, Data, RangeNotSatisfiable, beyond_end, over_limit
+from .object_store import DEFAULT_PART_BYTES, MIB, Data, RangeNotSatisfiable, beyond_end, crc32c_from, over_limit
 from .options import StoreOptions
 from .parts import Part, PartShares, UploadShare, drained, parts_of
 from .patience import NotRepeatable, Patience, never
@@ -184,7 +184,7 @@ class GcsStore:
     def head(self, key: str) -> ObjectInfo:
         blob = self._bucket.blob(self._full(key))
         self._read(key, lambda: blob.reload(**self._once))
-        return ObjectInfo(key, blob.size, _milliseconds(blob.updated))
+        return ObjectInfo(key, blob.size, _milliseconds(blob.updated), crc32c_from(blob.crc32c))
 
     def list(self, prefix: str = "", start_after: str | None = None) -> Iterator[ObjectInfo]:
         after = self._prefix + start_after if start_after is not None else None
@@ -196,6 +196,9 @@ class GcsStore:
                     yield ObjectInfo(blob.name.removeprefix(self._prefix), blob.size, _milliseconds(blob.updated))
             if not token:
                 return
+
+    def drop_cached(self, key: str) -> None:
+        """This host keeps nothing of it."""
 
     def delete(self, key: str) -> None:
         blob = self._bucket.blob(self._full(key))

@@ -70,6 +70,9 @@ class RecordingStore:
                 self._asked(1)
             yield found
 
+    def drop_cached(self, key: str) -> None:
+        self._store.drop_cached(key)
+
     def delete(self, key: str) -> None:
         self._asked(1)
         self._store.delete(key)

@@ -24,14 +24,14 @@ from ..state.errors import (
 )
 from ..state.objects import ObjectInfo, UnfinishedUpload, checked_key
 from ..state.offsets import ByteRange, TimestampMs
-from .object_store import DEFAULT_PART_BYTES, MIB, Data, over_limit
+from .object_store import DEFAULT_PART_BYTES, MIB, Data, crc32c_from, crc32c_text, over_limit
 from .options import StoreOptions
 from .parts import drained, parts_of
 from .s3_body import SentBody, arriving
 from .s3_errors import answered
 from .s3_options import part_size, write_arguments
 from .s3_requests import MARKER, S3Requests
-from .s3_upload import MultipartUpload, abort, crc32_of, unfinished
+from .s3_upload import MultipartUpload, abort, unfinished
 from .store_date import StoreDate
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class S3Store:
         return self._requests.dates.newest
 
     def put_if_absent(self, key: str, data: Data) -> None:
-        full, marker, checksum = self._full(key), self._requests.new_marker(), crc32_of(data)
+        full, marker, checksum = self._full(key), self._requests.new_marker(), crc32c_text(data)
         try:
             self._requests.write(
                 key, lambda: self._put(full, data, checksum, marker, IfNoneMatch="*"), size=memoryview(data).nbytes
@@ -107,11 +107,16 @@ class S3Store:
     def head(self, key: str) -> ObjectInfo:
         full = self._full(key)
         try:
-            found = self._requests.read(key, lambda: self._client.head_object(Bucket=self._bucket, Key=full))
+            found = self._requests.read(
+                key, lambda: self._client.head_object(Bucket=self._bucket, Key=full, ChecksumMode="ENABLED")
+            )
         except ObjectNotFound:
             self._requests.missing_is_missing(key, full)
             raise
-        return ObjectInfo(key, found["ContentLength"], TimestampMs(int(found["LastModified"].timestamp() * 1000)))
+        modified_at = TimestampMs(int(found["LastModified"].timestamp() * 1000))
+        # else it is one of the parts' checksums, or of who knows what
+        own = found.get("ChecksumCRC32C") if found.get("ChecksumType") == "FULL_OBJECT" else None
+        return ObjectInfo(key, found["ContentLength"], modified_at, crc32c_from(own))
 
     def list(self, prefix: str = "", start_after: str | None = None) -> Iterator[ObjectInfo]:
         after: dict[str, Any] = {"StartAfter": self._prefix + start_after} if start_after is not None else {}
@@ -128,6 +133,9 @@ class S3Store:
                 return
             after = {"ContinuationToken": page["NextContinuationToken"]}
 
+    def drop_cached(self, key: str) -> None:
+        """This host keeps nothing of it."""
+
     def delete(self, key: str) -> None:
         full = self._full(key)
         with suppress(ObjectNotFound):
@@ -140,7 +148,7 @@ class S3Store:
             self._requests.write("", partial(self._delete_batch, whole))
 
     def replace_if_same(self, key: str, data: Data, previous: bytes) -> bool:
-        full, marker, checksum = self._full(key), self._requests.new_marker(), crc32_of(data)
+        full, marker, checksum = self._full(key), self._requests.new_marker(), crc32c_text(data)
         found, etag = self._whole(key, full)
         if found != previous:
             return False
@@ -175,7 +183,7 @@ class S3Store:
             Bucket=self._bucket,
             Key=full,
             Body=cast(Any, SentBody(data)),
-            ChecksumCRC32=checksum,
+            ChecksumCRC32C=checksum,
             Metadata={MARKER: marker},
             **cast(Any, {**condition, **write_arguments(self._options)}),
         )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ..state.errors import InvalidRequest, ObjectExists, ObjectNotFound, TierstateError, Unavailable
 from ..state.objects import UnfinishedUpload
 from ..state.offsets import TimestampMs
-from .object_store import Data
+from .object_store import crc32c_text
 from .parts import Part, UploadShare
 from .s3_body import SentBody
 from .s3_errors import UploadGone
@@ -32,11 +30,6 @@ MAX_PARTS = 10_000
 """S3's limit; 8 MiB parts reach 78 GiB, far above a segment's 2 GiB."""
 _CLOCK_STEP_MS = 2_000
 """The store tells times in whole seconds."""
-
-
-def crc32_of(data: Data) -> str:
-    """As S3 writes a checksum."""
-    return base64.b64encode(zlib.crc32(data).to_bytes(4, "big")).decode()
 
 
 class MultipartUpload:
@@ -91,7 +84,8 @@ class MultipartUpload:
             tries += 1
             return self._client.create_multipart_upload(
                 **self._where,
-                ChecksumAlgorithm="CRC32",
+                ChecksumAlgorithm="CRC32C",
+                ChecksumType="FULL_OBJECT",
                 Metadata={MARKER: self._marker},
                 **cast(Any, write_arguments(self._requests.options)),
             )["UploadId"]
@@ -123,7 +117,7 @@ class MultipartUpload:
             self._share.give_back()
 
     def _sent(self, number: int, data: bytearray) -> CompletedPartTypeDef:
-        crc = crc32_of(data)
+        crc = crc32c_text(data)
 
         def request() -> UploadPartOutputTypeDef:
             return self._client.upload_part(
@@ -131,18 +125,22 @@ class MultipartUpload:
                 UploadId=self._upload_id,
                 PartNumber=number,
                 Body=cast(Any, SentBody(data)),  # botocore takes what has read, seek and tell; its stubs want more
-                ChecksumCRC32=crc,
+                ChecksumCRC32C=crc,
             )
 
         answer = self._requests.write(self._key, request, given_up=lambda: self._failed, size=len(data))
-        return {"PartNumber": number, "ETag": answer["ETag"], "ChecksumCRC32": crc}
+        return {"PartNumber": number, "ETag": answer["ETag"], "ChecksumCRC32C": crc}
 
     def _complete(self, done: list[CompletedPartTypeDef]) -> None:
         try:
             self._requests.write(
                 self._key,
                 lambda: self._client.complete_multipart_upload(
-                    **self._where, UploadId=self._upload_id, MultipartUpload={"Parts": done}, IfNoneMatch="*"
+                    **self._where,
+                    UploadId=self._upload_id,
+                    MultipartUpload={"Parts": done},
+                    ChecksumType="FULL_OBJECT",
+                    IfNoneMatch="*",
                 ),
             )
         except (ObjectExists, Unavailable) as error:

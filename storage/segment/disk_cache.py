@@ -9,6 +9,9 @@ A file is magic, CRC-32C, `_HEADER`, the object key, and the stored bytes; the C
 not whole, or not of the chunk that was asked for, is dropped and counted, never served. It is written beside and
 renamed; nothing is synced: what a power loss tears, the checksum finds.
 
+The disk is shared with the view, without which nothing is read at all: a share of it stays free (`KEPT_FREE`). When
+others fill the disk, the cache gives its own files back, also when it is opened.
+
 Files in the cache and those being written never exceed ``max_bytes``, each rounded up to `BLOCK_BYTES`; room is made
 before a file is written. (A file that is dropped while it is read lives until its reader has it.) Least recently used
 out first: exact while the process lives, and over restarts by the files' modification times, which every hit renews.
@@ -24,6 +27,7 @@ import re
 import struct
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,6 +40,10 @@ from .buffers import Bytes
 MARK = "tierstate-chunk-cache-1"
 BLOCK_BYTES = 4096
 """What a file system gives out; a file of one byte takes a block."""
+KEPT_FREE = 0.05
+MOST_KEPT_FREE = 10 * 1024**3
+"""Of the file system, as a share and in bytes at most: so much the cache leaves to others."""
+GIVES_WAY_EVERY_S = 5.0
 _HEADER = struct.Struct(">QQI")
 """Chunk id, stored bytes, length of the object key; before it magic and the CRC-32C of all that follows."""
 _PROLOGUE = 8
@@ -54,14 +62,29 @@ class DiskCounts:
     bytes: int
 
 
+def lacking_bytes(folder: Path) -> int:
+    """How many bytes more its file system should have free; negative: so many may be taken."""
+    found = os.statvfs(folder)
+    kept = min(int(found.f_blocks * KEPT_FREE), MOST_KEPT_FREE // found.f_frsize)
+    return (kept - found.f_bavail) * found.f_frsize
+
+
 class DiskCache:
     """Made by `open_disk_cache`, which holds the lock. Thread-safe; no method raises.
 
     An error of the file system (no room, not permitted, broken) turns it off for good, with a `ChunkCacheOff`.
+    ``lacking``: how many bytes too few the file system has free.
     """
 
-    def __init__(self, folder: Path, max_bytes: int, lock: int, listener: Listener = ignore) -> None:
-        self._folder, self._max_bytes, self._listener = folder, max_bytes, listener
+    def __init__(
+        self,
+        folder: Path,
+        max_bytes: int,
+        lock: int,
+        listener: Listener = ignore,
+        lacking: Callable[[Path], int] = lacking_bytes,
+    ) -> None:
+        self._folder, self._max_bytes, self._listener, self._lacking = folder, max_bytes, listener, lacking
         self._chunks, self._unfinished = folder / "chunks", folder / "unfinished"
         self._held_lock: int | None = lock
         self._lock = threading.Lock()
@@ -69,10 +92,12 @@ class DiskCache:
         self._writing: dict[str, int] = {}
         self._held = self._hits = self._misses = self._evictions = self._damaged = 0
         self._off = False
+        self._closed = threading.Event()
         try:
             self._take_stock()
         except OSError as error:
             self._turn_off(error)
+        threading.Thread(target=self._keep_giving_way, name="tierstate-chunk-cache", daemon=True).start()
 
     def get(self, key: str, chunk_id: int, stored_size: int) -> bytes | None:
         """The stored bytes; None when they are not here, or not what they must be."""
@@ -144,6 +169,7 @@ class DiskCache:
 
     def close(self) -> None:
         """Keeps its files for the next process; idempotent."""
+        self._closed.set()
         with self._lock:
             self._off = True
             descriptor, self._held_lock = self._held_lock, None
@@ -173,11 +199,31 @@ class DiskCache:
         if taken > self._max_bytes:
             return False
         while self._held + taken > self._max_bytes:
-            name = next(iter(self._entries))
-            (self._chunks / name).unlink(missing_ok=True)
-            self._held -= self._entries.pop(name)
-            self._evictions += 1
-        return True
+            self._evict()
+        lacking = self._lacking(self._folder) + size
+        while lacking > 0 and self._entries:
+            lacking -= self._evict()
+        return lacking <= 0
+
+    def _evict(self) -> int:
+        """Under the lock. Drops the least recently used file; returns its bytes."""
+        name = next(iter(self._entries))
+        (self._chunks / name).unlink(missing_ok=True)
+        size = self._entries.pop(name)
+        self._held -= size
+        self._evictions += 1
+        return size
+
+    def _keep_giving_way(self) -> None:
+        """Others fill the disk at any time, also while nothing is read through this cache."""
+        while not self._closed.wait(GIVES_WAY_EVERY_S):
+            try:
+                with self._lock:
+                    if self._off:
+                        return
+                    self._room_for(0)
+            except OSError as error:
+                self._turn_off(error)
 
     def _drop(self, name: str) -> None:
         try:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+import google_crc32c
 import orjson
 
 from ...schemas.codec import descriptor_from_json, descriptor_to_json
@@ -27,6 +28,13 @@ DATA_KEY_ROOM = 1536
 """Bytes that an encrypted manifest of ours takes for its data key, JSON quotes included and blanks at the manifest's
 end: under whatever key `rotate.py` wraps it (RSA up to 8192 bits), it stays as long as its fact says.
 """
+
+
+OWN_CHECKSUM = "manifest_crc32c"
+"""Names the CRC-32C of the manifest itself, computed with `UNKNOWN_CHECKSUM` in its place: no field of it can change
+unseen. Blanks at the manifest's end do not count.
+"""
+UNKNOWN_CHECKSUM = "0" * 8
 
 
 class IndexKind(StrEnum):
@@ -81,10 +89,19 @@ class SegmentMetadata:
 
 
 @dataclass(frozen=True, slots=True)
+class SentChecksums:
+    """The CRC-32C of the log object and of the indexes object as they were sent: compressed, encrypted."""
+
+    log: int
+    indexes: int
+
+
+@dataclass(frozen=True, slots=True)
 class TierstateBlock:
     """What Aiven's manifest lacks. ``chunk_first_offsets``: see `chunks.first_offsets`.
 
     ``aborted``: all aborted ranges, also when the descriptor has too many to hold them inline.
+    ``sent``: None in manifests of releases that did not keep them.
     """
 
     segment: RemoteSegment
@@ -93,6 +110,7 @@ class TierstateBlock:
     log_start_offset: Offset
     chunk_first_offsets: tuple[Offset | None, ...]
     aborted: tuple[AbortedRange, ...]
+    sent: SentChecksums | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +143,31 @@ def format_manifest(manifest: SegmentManifest) -> bytes:
         if manifest.tierstate is not None:
             record["remoteLogSegmentMetadata"]["tierstate"] = _block_record(manifest.tierstate, manifest.encryption)
     data = orjson.dumps(record)
+    if manifest.tierstate is not None and manifest.tierstate.sent is not None:
+        data = _with_own_checksum(data)
     if manifest.encryption is None or manifest.tierstate is None:
         return data
     data_key = len(orjson.dumps(record["encryption"]["dataKey"]))
     if data_key > DATA_KEY_ROOM:
         raise InvalidRequest("a wrapped data key this long does not fit into a manifest", bytes=data_key)
     return data + b" " * (DATA_KEY_ROOM - data_key)
+
+
+def _own_checksum(data: bytes) -> str:
+    return f"{google_crc32c.value(data.rstrip(b' ')):08x}"
+
+
+def _with_own_checksum(data: bytes) -> bytes:
+    place = f'"{OWN_CHECKSUM}":"{{}}"'
+    return data.replace(place.format(UNKNOWN_CHECKSUM).encode(), place.format(_own_checksum(data)).encode(), 1)
+
+
+def _check_own_checksum(data: bytes, said: str) -> None:
+    """Raises CorruptData if the manifest is not what was written."""
+    place = f'"{OWN_CHECKSUM}":"{{}}"'
+    found = _own_checksum(data.replace(place.format(said).encode(), place.format(UNKNOWN_CHECKSUM).encode(), 1))
+    if found != said:
+        raise CorruptData("the manifest is not what was written", expected=said, found=found)
 
 
 def with_own_size(manifest: SegmentManifest) -> SegmentManifest:
@@ -158,7 +195,10 @@ def parse_manifest(data: bytes, *, source: str) -> SegmentManifest:
     if "segmentIndexes" not in record and "chunkIndex" in record:
         raise InvalidRequest("manifest from before October 2023, without segmentIndexes: not read", file=source)
     try:
-        return _manifest(record, source)
+        manifest = _manifest(record, source)
+        if manifest.tierstate is not None and manifest.tierstate.sent is not None:
+            _check_own_checksum(data, _text(record["remoteLogSegmentMetadata"]["tierstate"], OWN_CHECKSUM))
+        return manifest
     except CorruptData as error:
         raise CorruptData(error.message, **{"file": source, **error.facts}) from error
     except InvalidRequest as error:
@@ -222,6 +262,9 @@ def _block_record(block: TierstateBlock, encryption: Encryption | None) -> dict[
         "log_start_offset": block.log_start_offset,
         "chunk_first_offsets": block.chunk_first_offsets,
     }
+    if block.sent is not None:
+        record["object_crc32c"] = {"log": block.sent.log, "indexes": block.sent.indexes}
+        record[OWN_CHECKSUM] = UNKNOWN_CHECKSUM
     if encryption is not None and encryption.key_fingerprint is not None:
         record["key_fingerprint"] = encryption.key_fingerprint
     if not block.segment.aborted.inline:
@@ -326,7 +369,14 @@ def _block(record: Any, chunks: int, source: str) -> TierstateBlock:
         Offset(_int(record, "log_start_offset")),
         tuple(None if each is None else Offset(_number(each, "chunk_first_offsets")) for each in first_offsets),
         aborted,
+        _sent(record.get("object_crc32c")),
     )
+
+
+def _sent(record: Any) -> SentChecksums | None:
+    if record is None:
+        return None
+    return SentChecksums(_int(record, "log"), _int(record, "indexes"))
 
 
 def _aborted(record: Any) -> tuple[AbortedRange, ...]:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 
+import google_crc32c
+
 from ...state.errors import CorruptData, InvalidRequest
 from ...state.object_keys import ObjectKind, object_key
 from ...state.object_name import require_own
@@ -50,21 +52,26 @@ class SegmentSource:
 
 @dataclass(frozen=True, slots=True)
 class LogObject:
-    """A written log object. Checksums are of the plain log; `chunks` has its sizes, plain and stored."""
+    """A written log object. Checksums are of the plain log; `chunks` has its sizes, plain and stored.
+
+    ``object_crc32c``: the CRC-32C of the object as it was sent.
+    """
 
     chunks: ChunkIndex
     stored_bytes: int
     sha256: bytes
     crc32c: int
+    object_crc32c: int
 
 
 @dataclass(frozen=True, slots=True)
 class IndexesObject:
-    """A written indexes object; ``sha256`` of its plain bytes."""
+    """A written indexes object; ``sha256`` of its plain bytes, ``object_crc32c`` of the object as it was sent."""
 
     spans: IndexSpans
     stored_bytes: int
     sha256: bytes
+    object_crc32c: int
 
 
 def plan_compression(setting: str, first_batch_codec: int) -> Compression:
@@ -112,12 +119,21 @@ def put_log(
         raise InvalidRequest("Aiven's reader cannot read a log this long", log_bytes=source.log_bytes, limit=limit)
     key = object_key(base_key, ObjectKind.LOG)
     log = LogTransform(source.log, source.log_bytes, form, key, limit)
+    object_crc32c = 0
+
+    def paced(pieces: Iterable[bytes]) -> Iterator[bytes]:
+        nonlocal object_crc32c
+        for piece in pieces:
+            pace(len(piece))
+            object_crc32c = google_crc32c.extend(object_crc32c, piece)
+            yield piece
+
     with closing(log.pieces(work_ahead or WorkAhead())) as pieces:
-        stored = store.put_stream(key, _paced(pieces, pace), part_bytes=part_bytes)
+        stored = store.put_stream(key, paced(pieces), part_bytes=part_bytes)
     chunks = log.chunk_index()
     if stored != chunks.stored_bytes:
         raise CorruptData("the store took another number of bytes", file=key, stored=stored, sent=chunks.stored_bytes)
-    return LogObject(chunks, stored, log.sha256.digest(), log.crc32c)
+    return LogObject(chunks, stored, log.sha256.digest(), log.crc32c, object_crc32c)
 
 
 def put_indexes(
@@ -153,7 +169,7 @@ def put_indexes(
         stored += written
     pace(len(stored))
     store.put_if_absent(object_key(base_key, ObjectKind.INDEXES), bytes(stored))
-    return IndexesObject(spans, len(stored), plain.digest())
+    return IndexesObject(spans, len(stored), plain.digest(), google_crc32c.value(bytes(stored)))
 
 
 def put_manifest(store: ObjectWriter, base_key: str, manifest: SegmentManifest, *, pace: Pace = at_once) -> int:
@@ -167,12 +183,6 @@ def put_manifest(store: ObjectWriter, base_key: str, manifest: SegmentManifest, 
     pace(len(data))
     store.put_if_absent(object_key(base_key, ObjectKind.MANIFEST), data)
     return len(data)
-
-
-def _paced(pieces: Iterable[Data], pace: Pace) -> Iterator[Data]:
-    for piece in pieces:
-        pace(memoryview(piece).nbytes)
-        yield piece
 
 
 def delete_segment(store: ObjectWriter, segment: CopyAttempt | RemoteSegment) -> None:

@@ -453,6 +453,12 @@ GUARDS: dict[str, Guard] = {
         _what_stands,
         None,
     ),
+    "bytes, not sizes": Guard(
+        "the last copy on the broker goes only when the objects hold what was sent*",
+        "leader.object_proof:ObjectProof._require_contents",
+        _nothing,
+        None,
+    ),
     "leases": Guard("objects only when no live lease covers them", "rules.expire:lease_on", _nothing, None),
     "leases that go on": Guard(
         "a lease that its holder took to read on counts since the first one, which is not erased before it is over",

@@ -48,6 +48,16 @@ class LateStore(MemoryStore):
             if self._rnd.random() < 0.8:  # else it is lost for good
                 self._land_late(late)
 
+    def held(self, key: str) -> bytes | None:
+        """The object, without a request."""
+        found = self._objects.get(key)
+        return None if found is None else found[0]
+
+    def rot(self, key: str, data: bytes) -> None:
+        """Other bytes under the same name, if it is still there."""
+        if key in self._objects:
+            self._objects[key] = (data, self._objects[key][1])
+
     def put_if_absent(self, key: str, data: Data) -> None:
         self._send(key, bytes(data), "small", lambda: MemoryStore.put_if_absent(self, key, data))
 

@@ -15,6 +15,7 @@ from tierstate.leader.act import Act
 from tierstate.leader.copier import CopyTools
 from tierstate.leader.custody import ClusterEvidence, Custodian
 from tierstate.leader.custody_acts import CustodyTools
+from tierstate.leader.object_proof import ObjectProof
 from tierstate.leader.observe import Observer
 from tierstate.leader.partition_worker import PartitionWorker, WorkerTools
 from tierstate.leader.status import StatusBoard
@@ -56,6 +57,7 @@ class Process:
         seat = Seat(number, f"b{broker}:1", topic, self.follower, control, log, clock, ids, world.store, ObjectKeys())
         tools = CopyTools(
             store=world.store,
+            proof=ObjectProof(world.store),
             keys=ObjectKeys(),
             format=FormatPolicy("none", 3, 32_768, "histories", TopicId(TOPIC_ID)),
             throttle=lambda size: None,

@@ -214,6 +214,8 @@ class Promises:
         assert stops is None, f"the broker's log is cut below {before} while {stops}"
         if self._world.cluster.is_ordered(before):
             return
+        rotten = self._world.bit_rot.replacing(before)
+        assert not rotten, f"the broker's log is cut below {before}, and bits are flipped in {rotten}"
         needing = [f"{each.name} at {each.committed}" for each in self._world.groups.needing(before)]
         assert not needing, f"the broker's log is cut below {before}, and {', '.join(needing)} still reads there"
 
@@ -417,7 +419,8 @@ class Promises:
         """Base offset to bytes of every batch that was stored."""
         found = self._batches.get(segment.segment_id)
         if found is None:
-            data = _get(self._world, object_key(segment.object_key, ObjectKind.LOG))
+            key = object_key(segment.object_key, ObjectKind.LOG)
+            data = self._world.bit_rot.sent(key, _get(self._world, key))
             found = {}
             for batch in iter_batches(data, source=segment.object_key):
                 found[batch.base_offset] = data[batch.position : batch.position + batch.size_bytes]

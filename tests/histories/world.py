@@ -12,6 +12,7 @@ from dataclasses import replace
 from random import Random
 
 from tests.histories.accepted_gaps import GapAcceptor
+from tests.histories.bit_rot import BitRot
 from tests.histories.clocks import Clocks
 from tests.histories.cluster import NAME, Cluster, HistoryControl
 from tests.histories.cut_tail import CutTail
@@ -117,6 +118,7 @@ class World:
         self.later_release = LaterRelease(self)
         self.gaps = GapAcceptor(self)
         self.interruptions = Interruptions(self)
+        self.bit_rot = BitRot(self)
         self.acting = 0
         """The broker whose agent takes a step."""
         self.deleted_at = self.rnd.randrange(STEPS // 3, STEPS) if self.rnd.random() < 0.15 else STEPS
@@ -154,6 +156,7 @@ class World:
             self.groups.step(step)
             self.clocks.step(step)
             self.interruptions.step()
+            self.bit_rot.step()
             self.later_release.step()
             self.gaps.step()
             self.store.step(step)

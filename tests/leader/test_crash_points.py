@@ -10,6 +10,7 @@ import pytest
 from tests.leader.world import Process, World, nobody_reads
 from tierstate.leader.act import run, run_until
 from tierstate.leader.copier import copy_segment
+from tierstate.leader.object_proof import ObjectProof
 from tierstate.leader.term import begin_term
 from tierstate.leader.trimmer import trim_local
 from tierstate.rules.reasons import Reason
@@ -47,7 +48,7 @@ def test_the_steps_are_the_ones_that_are_tried(world: World) -> None:
     reign = process.begin()
     assert list(copy_segment(reign, process.candidate(reign), process.tools)) == COPY_STEPS
     before = Offset(world.bases[1])
-    assert list(trim_local(reign, world.store, before, process.events.append, nobody_reads)) == TRIM_STEPS
+    assert list(trim_local(reign, ObjectProof(world.store), before, process.events.append, nobody_reads)) == TRIM_STEPS
 
 
 @pytest.mark.parametrize("step", range(len(TERM_STEPS)))
@@ -99,7 +100,7 @@ def test_a_process_that_dies_while_it_cleans_up_a_failed_copy(step: int, world: 
 def test_a_process_that_dies_before_a_step_of_trim_local(step: int, world: World) -> None:
     process = world.process()
     reign = process.copy_all()
-    act = trim_local(reign, world.store, Offset(world.bases[2]), process.events.append, nobody_reads)
+    act = trim_local(reign, ObjectProof(world.store), Offset(world.bases[2]), process.events.append, nobody_reads)
     assert run_until(act, step) == TRIM_STEPS[:step]
     assert world.local_start() == 0
     assert world.check_promises().trim_intended == (None if step == 0 else world.bases[2])
@@ -114,7 +115,7 @@ def test_nothing_is_trimmed_beyond_what_is_copied(copied: int, world: World) -> 
         process.copy_next(reign)
     for before in world.bases[copied + 1 :]:
         with pytest.raises(Exception, match="replaces the local data"):
-            run(trim_local(reign, world.store, Offset(before), process.events.append, nobody_reads))
+            run(trim_local(reign, ObjectProof(world.store), Offset(before), process.events.append, nobody_reads))
     assert world.local_start() == 0
 
 
@@ -152,6 +153,6 @@ def dies_at(process: Process, step: int) -> bool:
         left -= len(taken)
     if world.local_start() == world.bases[-1]:
         return False
-    act = trim_local(reign, world.store, Offset(world.bases[-1]), process.events.append, nobody_reads)
+    act = trim_local(reign, ObjectProof(world.store), Offset(world.bases[-1]), process.events.append, nobody_reads)
     taken = run_until(act, left)
     return world.local_start() < world.bases[-1]

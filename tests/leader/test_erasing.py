@@ -13,6 +13,7 @@ from tests.sampled import sampled
 from tierstate.leader.act import Act, run, run_until
 from tierstate.leader.copier import copy_segment
 from tierstate.leader.eraser import erase
+from tierstate.leader.object_proof import ObjectProof
 from tierstate.leader.term import Reign
 from tierstate.leader.trimmer import trim_local
 from tierstate.rules.decide import standing_order
@@ -98,7 +99,7 @@ def clutter(world: World, deleted: int) -> Erasing:
     second = world.process()
     reign = second.copy_all()
     for at in (1, 2):
-        run(trim_local(reign, world.store, Offset(world.bases[at]), second.events.append, nobody_reads))
+        run(trim_local(reign, ObjectProof(world.store), Offset(world.bases[at]), second.events.append, nobody_reads))
     zombie = reign
     third = world.process()
     reign = third.begin()

@@ -12,6 +12,7 @@ import pytest
 from tests.leader.test_observing import Counted, observer
 from tests.leader.world import Process, World, nobody_reads, run_with
 from tierstate.leader.act import run
+from tierstate.leader.object_proof import ObjectProof
 from tierstate.leader.trimmer import LAST_CHECKS_S, trim_local
 from tierstate.rules.cut_elsewhere import offsets_cut_elsewhere
 from tierstate.rules.reasons import Reason
@@ -111,7 +112,7 @@ def test_last_checks_that_take_too_long_are_no_ground_for_a_trim(world: World) -
     slow: Any = Slow(world)
     reign.seat = replace(reign.seat, broker=slow)
     with pytest.raises(TimedOut, match="took too long"):
-        run(trim_local(reign, world.store, Offset(world.bases[2]), process.events.append, nobody_reads))
+        run(trim_local(reign, ObjectProof(world.store), Offset(world.bases[2]), process.events.append, nobody_reads))
     assert world.local_start() == 0
 
 

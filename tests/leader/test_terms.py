@@ -13,6 +13,7 @@ from tests.leader.world import World, nobody_reads, run_with
 from tierstate.leader.act import Act, run
 from tierstate.leader.copier import copy_segment
 from tierstate.leader.expirer import advance_log_start
+from tierstate.leader.object_proof import ObjectProof
 from tierstate.leader.term import Reign, append_leader, begin_term, confirmed
 from tierstate.leader.trimmer import trim_local
 from tierstate.rules.orders import reason_of
@@ -188,7 +189,7 @@ def test_a_copier_that_is_fenced_in_the_middle_of_a_step_stops_at_once(
 def test_a_trimmer_that_is_fenced_in_the_middle_of_a_step_trims_nothing(step: str, world: World) -> None:
     process, other = world.process(), world.process()
     reign = process.copy_all()
-    act = trim_local(reign, world.store, Offset(world.bases[3]), process.events.append, nobody_reads)
+    act = trim_local(reign, ObjectProof(world.store), Offset(world.bases[3]), process.events.append, nobody_reads)
 
     def intrude() -> None:
         world.elect_here()
@@ -214,7 +215,7 @@ def test_leadership_that_moved_away_between_two_steps_ends_the_act(step: str, ba
 
     act: Act[object]
     if step in TRIM_STEPS:
-        act = trim_local(reign, world.store, Offset(world.bases[3]), process.events.append, nobody_reads)
+        act = trim_local(reign, ObjectProof(world.store), Offset(world.bases[3]), process.events.append, nobody_reads)
     else:
         act = copy_segment(reign, process.candidate(reign), process.tools)
     with pytest.raises((Fenced, BrokerUnavailable)):
@@ -231,7 +232,7 @@ def test_a_checkpoint_that_moves_on_while_the_broker_still_answers_ends_the_act(
     act: Act[object]
     if step in TRIM_STEPS:
         reign = process.copy_all()
-        act = trim_local(reign, world.store, Offset(world.bases[3]), process.events.append, nobody_reads)
+        act = trim_local(reign, ObjectProof(world.store), Offset(world.bases[3]), process.events.append, nobody_reads)
     else:
         reign = process.begin()
         act = copy_segment(reign, process.candidate(reign), process.tools)

@@ -13,6 +13,7 @@ from tests.leader.world import TRIMS_ALL, Process, World, nobody_reads, object_k
 from tests.rules.test_trim import copied
 from tierstate.leader.act import run
 from tierstate.leader.group_holds import GroupPolicy
+from tierstate.leader.object_proof import ObjectProof
 from tierstate.leader.observe import DRIFT_AGE_S
 from tierstate.leader.trimmer import given_up, let_go, still_replaced, trim_local
 from tierstate.rules.reasons import Reason
@@ -75,11 +76,11 @@ def test_an_object_that_is_not_whole_keeps_local_data(kind: int, how: str, world
         world.store.put_if_absent(key, data[:-1] if how == "shorter" else data + b"x")
     said = world.topic.appends
     with pytest.raises(CorruptData, match=key):
-        run(trim_local(reign, world.store, Offset(world.bases[2]), process.events.append, nobody_reads))
+        run(trim_local(reign, ObjectProof(world.store), Offset(world.bases[2]), process.events.append, nobody_reads))
     assert world.topic.appends == said, "an intention that cannot be carried out is not said"
     assert world.local_start() == 0
     assert (
-        run(trim_local(reign, world.store, Offset(world.bases[1]), process.events.append, nobody_reads))
+        run(trim_local(reign, ObjectProof(world.store), Offset(world.bases[1]), process.events.append, nobody_reads))
         == world.bases[1]
     )
 
@@ -129,7 +130,7 @@ def test_a_lost_answer_is_looked_up_in_the_bounds(world: World) -> None:
     reign = process.copy_all()
     world.broker.lose_answers()
     assert (
-        run(trim_local(reign, world.store, Offset(world.bases[2]), process.events.append, nobody_reads))
+        run(trim_local(reign, ObjectProof(world.store), Offset(world.bases[2]), process.events.append, nobody_reads))
         == world.bases[2]
     )
 
@@ -141,11 +142,11 @@ def test_a_request_that_was_lost_on_its_way_is_an_error_and_tried_again_later(wo
     lossy: Any = Lossy(world)
     reign.seat = replace(reign.seat, broker=lossy)
     with pytest.raises(TimedOut):
-        run(trim_local(reign, world.store, Offset(world.bases[2]), process.events.append, nobody_reads))
+        run(trim_local(reign, ObjectProof(world.store), Offset(world.bases[2]), process.events.append, nobody_reads))
     assert world.local_start() == 0
     reign.seat = process.seat
     assert (
-        run(trim_local(reign, world.store, Offset(world.bases[2]), process.events.append, nobody_reads))
+        run(trim_local(reign, ObjectProof(world.store), Offset(world.bases[2]), process.events.append, nobody_reads))
         == world.bases[2]
     )
 
@@ -165,7 +166,9 @@ class Lossy:
 
 def trim_meanwhile(process: Process, happen: Callable[[], object], step: str = "append trim-intended") -> None:
     reign = process.copy_all()
-    act = trim_local(reign, process.world.store, Offset(process.world.bases[2]), process.events.append, nobody_reads)
+    act = trim_local(
+        reign, ObjectProof(process.world.store), Offset(process.world.bases[2]), process.events.append, nobody_reads
+    )
     run_with(act, step, happen)
 
 
@@ -225,7 +228,7 @@ def test_a_store_that_is_away_keeps_local_data(world: World) -> None:
     reign = process.copy_all()
     world.faults = away
     with pytest.raises(StorageUnavailable):
-        run(trim_local(reign, world.store, Offset(world.bases[2]), process.events.append, nobody_reads))
+        run(trim_local(reign, ObjectProof(world.store), Offset(world.bases[2]), process.events.append, nobody_reads))
     assert world.local_start() == 0
 
 

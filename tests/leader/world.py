@@ -22,6 +22,7 @@ from tierstate.leader.act import Act, run
 from tierstate.leader.copier import CopyTools, copy_segment
 from tierstate.leader.group_holds import GroupPolicy
 from tierstate.leader.lost_facts import LostFactsWatch
+from tierstate.leader.object_proof import ObjectProof
 from tierstate.leader.observe import Observer
 from tierstate.leader.orphan_sweeps import OrphanSweeps
 from tierstate.leader.partition_worker import PartitionWorker, WorkerTools
@@ -250,6 +251,7 @@ class Process:
         self.events: list[Event] = []
         self.tools = CopyTools(
             store=world.store,
+            proof=ObjectProof(world.store),
             keys=ObjectKeys(),
             format=FormatPolicy("auto", 3, 32_768, "memory", TopicId(world.topic.topic_id)),
             throttle=lambda size: None,

@@ -31,7 +31,13 @@ from tierstate.storage.segment.cache import ChunkCache
 from tierstate.storage.segment.chunks import first_offsets
 from tierstate.storage.segment.encryption import IV_BYTES, SegmentCipher
 from tierstate.storage.segment.keyring import KeyRing
-from tierstate.storage.segment.manifest import SegmentManifest, TierstateBlock, metadata_of, with_own_size
+from tierstate.storage.segment.manifest import (
+    SegmentManifest,
+    SentChecksums,
+    TierstateBlock,
+    metadata_of,
+    with_own_size,
+)
 from tierstate.storage.segment.reader import SegmentReader
 from tierstate.storage.segment.writer import SegmentSource, put_indexes, put_log, put_manifest
 
@@ -229,7 +235,13 @@ def write_segment() -> WriteSegment:
         )
         firsts = first_offsets([(0, Offset(1234))], chunk_bytes, len(log))
         block = TierstateBlock(
-            segment, "cluster", TopicId("A" * 22), Offset(1000), firsts, AbortedRanges.of(aborted).entries or aborted
+            segment,
+            "cluster",
+            TopicId("A" * 22),
+            Offset(1000),
+            firsts,
+            AbortedRanges.of(aborted).entries or aborted,
+            SentChecksums(written.object_crc32c, indexes.object_crc32c),
         )
         metadata = metadata_of(segment, TimestampMs(1_700_000_001_000))
         compressed = compression is Compression.ZSTD

@@ -294,3 +294,35 @@ def test_the_mark_names_the_version_of_the_format(folder: Path) -> None:
     (folder / MARK).rename(folder / "tierstate-chunk-cache-2")
     with pytest.raises(InvalidRequest):
         open_disk_cache(folder, MIB)
+
+
+class Disk:
+    """A file system that others fill too. The cache sees how many bytes it lacks."""
+
+    def __init__(self, folder: Path, room: int) -> None:
+        self.folder, self.room = folder, room
+
+    def lacking(self, folder: Path) -> int:
+        return used(self.folder) - self.room
+
+
+def test_it_keeps_free_what_others_need_and_gives_back_what_it_has(folder: Path) -> None:
+    opened(folder).close()
+    disk = Disk(folder, 8 * BLOCK_BYTES)
+    cache = DiskCache(folder, MIB, os.open(folder / "lock", os.O_RDWR), lacking=disk.lacking)
+    for chunk in range(12):
+        cache.put(KEY, chunk, b"stored")
+    assert used(folder) == 8 * BLOCK_BYTES
+    disk.room = 2 * BLOCK_BYTES
+    cache.put(KEY, 12, b"stored")
+    assert [cache.get(KEY, chunk, 6) for chunk in (10, 11, 12)] == [None, b"stored", b"stored"]
+    cache.close()
+    disk.room = BLOCK_BYTES
+    again = DiskCache(folder, MIB, os.open(folder / "lock", os.O_RDWR), lacking=disk.lacking)
+    assert [again.get(KEY, chunk, 6) for chunk in (11, 12)] == [None, b"stored"], "it gives way when it is opened"
+    disk.room = 0
+    again._room_for(0)
+    assert used(folder) == 0
+    again.put(KEY, 13, b"stored")
+    assert used(folder) == 0
+    again.close()

@@ -1,0 +1,97 @@
+"""The proof that the objects of a segment hold what was copied, asked for before the last copy on the broker goes.
+
+The manifest keeps the CRC-32C of the log object and of the indexes object as they were sent, and its own. The store's
+own checksum is compared with it, where the store keeps one of the whole object (S3, Google); else the objects are read
+back. A segment of a release that kept no such checksum is read, opened and compared with its fact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import google_crc32c
+
+from ..rules.missing import objects_of
+from ..rules.recovery import FoundSegment
+from ..state.errors import CorruptData, ObjectNotFound
+from ..state.object_keys import ObjectKind, object_key
+from ..state.objects import ObjectInfo
+from ..state.offsets import ByteRange
+from ..state.segment import RemoteSegment
+from ..storage.object_store import ObjectReader
+from ..storage.segment.encryption import KeyUnwrapper
+from ..storage.segment.manifest import SegmentManifest
+from ..storage.segment.reader import SegmentReader, read_manifest
+from .recover_scan import DamagedManifest, look_at
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectProof:
+    """``read_back``: objects are read even if the store keeps a checksum (``trim.proof = "read"``).
+
+    ``keys``: they open encrypted segments of releases that kept no checksum of the objects.
+    """
+
+    store: ObjectReader
+    read_back: bool = False
+    keys: KeyUnwrapper | None = None
+
+    def require(self, segment: RemoteSegment) -> None:
+        """Memory: one piece of an object, or what `SegmentReader.verify` takes.
+
+        Raises CorruptData naming the object that is missing or different, and what the store raises.
+        """
+        objects = {key: self._head(key, size) for key, size in objects_of(segment).items()}
+        self._require_contents(segment, self._manifest(segment, objects), objects)
+
+    def _require_contents(
+        self, segment: RemoteSegment, manifest: SegmentManifest, objects: Mapping[str, ObjectInfo]
+    ) -> None:
+        """The log object and the indexes object hold what was sent*."""
+        sent = manifest.tierstate.sent if manifest.tierstate else None
+        contents = [object_key(segment.object_key, kind) for kind in (ObjectKind.LOG, ObjectKind.INDEXES)]
+        if sent is None:
+            for key in contents:
+                self.store.drop_cached(key)
+            SegmentReader(self.store, segment.object_key, manifest, keys=self.keys).verify(segment)
+            return
+        for key, expected in zip(contents, (sent.log, sent.indexes), strict=True):
+            found = None if self.read_back else objects[key].crc32c
+            if found is None:
+                found = self._read(key, objects[key].size)
+            if found != expected:
+                what = "object of a live segment has other bytes than were sent"
+                raise CorruptData(what, object_key=key, expected=f"{expected:08x}", found=f"{found:08x}")
+
+    def _head(self, key: str, size: int) -> ObjectInfo:
+        try:
+            found = self.store.head(key)
+        except ObjectNotFound as error:
+            raise CorruptData("object of a live segment is missing", object_key=key) from error
+        if found.size != size:
+            raise CorruptData(
+                "object of a live segment has another size", object_key=key, expected=size, found=found.size
+            )
+        return found
+
+    def _manifest(self, segment: RemoteSegment, objects: Mapping[str, ObjectInfo]) -> SegmentManifest:
+        """A recovery from this manifest alone would restore this very segment*: the end of the tier-state topic may be
+        lost before it is archived.
+        """
+        key = object_key(segment.object_key, ObjectKind.MANIFEST)
+        self.store.drop_cached(key)
+        told = look_at(self.store, segment.object_key, objects)
+        if not isinstance(told, FoundSegment) or replace(told.segment, term=segment.term) != segment:
+            problem = told.problem if isinstance(told, DamagedManifest) else "it describes another segment"
+            raise CorruptData(f"no recovery would restore a live segment from its manifest: {problem}", object_key=key)
+        return read_manifest(self.store, key)
+
+    def _read(self, key: str, size: int) -> int:
+        """The CRC-32C of what the store has."""
+        self.store.drop_cached(key)
+        crc32c = 0
+        if size:
+            for piece in self.store.stream_range(key, ByteRange(0, size)):
+                crc32c = google_crc32c.extend(crc32c, piece)
+        return crc32c
