@@ -457,7 +457,7 @@ GUARDS: dict[str, Guard] = {
         "the last copy on the broker goes only when the objects hold what was sent*",
         "leader.object_proof:ObjectProof._require_contents",
         _nothing,
-        None,
+        48,
     ),
     "leases": Guard("objects only when no live lease covers them", "rules.expire:lease_on", _nothing, None),
     "leases that go on": Guard(

@@ -33,6 +33,7 @@ EFFECTS = (
     "erased aborted committed"
 ).split()
 RARE = (
+    "bit flipped",
     "clean election",
     "unclean election",
     "captured end",
