@@ -1,8 +1,8 @@
 """The proof that the objects of a segment hold what was copied, asked for before the last copy on the broker goes.
 
-The manifest keeps the CRC-32C of the log object and of the indexes object as they were sent, and its own. The store's
-own checksum is compared with it, where the store keeps one of the whole object (S3, Google); else the objects are read
-back. A segment of a release that kept no such checksum is read, opened and compared with its fact.
+The manifest keeps the CRC-32C of the log object and of the indexes object as they were sent, and its own. Where the
+store keeps one of the whole object (S3, Google), the two are compared. Where it keeps none, or another, the object is
+read back. A segment of a release that kept no such checksum is read, opened and compared with its fact.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ class ObjectProof:
             SegmentReader(self.store, segment.object_key, manifest, keys=self.keys).verify(segment)
             return
         for key, expected in zip(contents, (sent.log, sent.indexes), strict=True):
-            found = None if self.read_back else objects[key].crc32c
-            if found is None:
-                found = self._read(key, objects[key].size)
+            if not self.read_back and objects[key].crc32c == expected:
+                continue
+            found = self._read(key, objects[key].size)
             if found != expected:
                 what = "object of a live segment has other bytes than were sent"
                 raise CorruptData(what, object_key=key, expected=f"{expected:08x}", found=f"{found:08x}")

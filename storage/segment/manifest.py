@@ -8,6 +8,7 @@ byte-identical in what it writes, tolerant inside ``remoteLogSegmentMetadata``, 
 from __future__ import annotations
 
 import base64
+import re
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -31,10 +32,11 @@ end: under whatever key `rotate.py` wraps it (RSA up to 8192 bits), it stays as 
 
 
 OWN_CHECKSUM = "manifest_crc32c"
-"""Names the CRC-32C of the manifest itself, computed with `UNKNOWN_CHECKSUM` in its place: no field of it can change
-unseen. Blanks at the manifest's end do not count.
+"""Names the CRC-32C of the manifest without the blanks at its end and these values: its own, and those that a rotation
+of keys replaces (`rotate.py`).
 """
-UNKNOWN_CHECKSUM = "0" * 8
+_OWN_CHECKSUM = re.compile(rb'("manifest_crc32c":")[0-9a-f]{8}')
+_UNCOVERED = re.compile(rb'("(?:manifest_crc32c|dataKey|key_fingerprint)":")[^"]*')
 
 
 class IndexKind(StrEnum):
@@ -144,7 +146,7 @@ def format_manifest(manifest: SegmentManifest) -> bytes:
             record["remoteLogSegmentMetadata"]["tierstate"] = _block_record(manifest.tierstate, manifest.encryption)
     data = orjson.dumps(record)
     if manifest.tierstate is not None and manifest.tierstate.sent is not None:
-        data = _with_own_checksum(data)
+        data = with_own_checksum(data)
     if manifest.encryption is None or manifest.tierstate is None:
         return data
     data_key = len(orjson.dumps(record["encryption"]["dataKey"]))
@@ -153,21 +155,11 @@ def format_manifest(manifest: SegmentManifest) -> bytes:
     return data + b" " * (DATA_KEY_ROOM - data_key)
 
 
-def _own_checksum(data: bytes) -> str:
-    return f"{google_crc32c.value(data.rstrip(b' ')):08x}"
-
-
-def _with_own_checksum(data: bytes) -> bytes:
-    place = f'"{OWN_CHECKSUM}":"{{}}"'
-    return data.replace(place.format(UNKNOWN_CHECKSUM).encode(), place.format(_own_checksum(data)).encode(), 1)
-
-
-def _check_own_checksum(data: bytes, said: str) -> None:
-    """Raises CorruptData if the manifest is not what was written."""
-    place = f'"{OWN_CHECKSUM}":"{{}}"'
-    found = _own_checksum(data.replace(place.format(said).encode(), place.format(UNKNOWN_CHECKSUM).encode(), 1))
-    if found != said:
-        raise CorruptData("the manifest is not what was written", expected=said, found=found)
+def with_own_checksum(data: bytes) -> bytes:
+    """The manifest with the checksum that its bytes have; as it is where it keeps none."""
+    covered = _UNCOVERED.sub(lambda match: match[1], data.rstrip(b" "))
+    found = f"{google_crc32c.value(covered):08x}".encode()
+    return _OWN_CHECKSUM.sub(lambda match: match[1] + found, data, count=1)
 
 
 def with_own_size(manifest: SegmentManifest) -> SegmentManifest:
@@ -197,7 +189,8 @@ def parse_manifest(data: bytes, *, source: str) -> SegmentManifest:
     try:
         manifest = _manifest(record, source)
         if manifest.tierstate is not None and manifest.tierstate.sent is not None:
-            _check_own_checksum(data, _text(record["remoteLogSegmentMetadata"]["tierstate"], OWN_CHECKSUM))
+            if not _OWN_CHECKSUM.search(data) or with_own_checksum(data) != data:
+                raise CorruptData("the manifest is not what was written", field=OWN_CHECKSUM)
         return manifest
     except CorruptData as error:
         raise CorruptData(error.message, **{"file": source, **error.facts}) from error
@@ -264,7 +257,7 @@ def _block_record(block: TierstateBlock, encryption: Encryption | None) -> dict[
     }
     if block.sent is not None:
         record["object_crc32c"] = {"log": block.sent.log, "indexes": block.sent.indexes}
-        record[OWN_CHECKSUM] = UNKNOWN_CHECKSUM
+        record[OWN_CHECKSUM] = "0" * 8
     if encryption is not None and encryption.key_fingerprint is not None:
         record["key_fingerprint"] = encryption.key_fingerprint
     if not block.segment.aborted.inline:

@@ -29,6 +29,7 @@ from tierstate.state.segment import Compression
 from tierstate.storage.directory import DirectoryStore
 from tierstate.storage.memory import MemoryStore
 from tierstate.storage.open import open_store
+from tierstate.storage.segment.manifest import with_own_checksum
 from tierstate.storage.segment.reader import SegmentReader
 from tierstate.storage.segment.writer import SegmentSource, delete_segment, plan_compression, put_log
 
@@ -164,7 +165,9 @@ def test_verify_finds_a_longer_object_and_a_flipped_bit(
 def test_a_compressed_chunk_of_another_length_is_corrupt(write_segment: WriteSegment) -> None:
     store = MemoryStore()
     write_segment(store, LOG, compression=Compression.ZSTD)
-    manifest = store.get(MANIFEST_KEY).replace(b'"originalFileSize":10240', b'"originalFileSize":10239')
+    manifest = with_own_checksum(
+        store.get(MANIFEST_KEY).replace(b'"originalFileSize":10240', b'"originalFileSize":10239')
+    )
     store.delete(MANIFEST_KEY)
     store.put_if_absent(MANIFEST_KEY, manifest)
     with pytest.raises(CorruptData, match="another length"):

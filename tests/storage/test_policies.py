@@ -211,7 +211,15 @@ def calls(pattern: str) -> set[str]:
     return found
 
 
-FIELDS = {"_session.hooks", "blob.metadata", "blob.name", "blob.size", "blob.updated", "_client.api_endpoint"} | {
+FIELDS = {
+    "_session.hooks",
+    "blob.metadata",
+    "blob.name",
+    "blob.size",
+    "blob.updated",
+    "blob.crc32c",
+    "_client.api_endpoint",
+} | {
     "blob.url",
     "_container.account_name",
     "_container.container_name",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import google_crc32c
 import pytest
 
 from tierstate.state.errors import Difference
 from tierstate.storage.contract import PROMISES, certify
 from tierstate.storage.contract_evidence import Promise
 from tierstate.storage.memory import MemoryStore
-from tierstate.storage.object_store import Data, ObjectStore
+from tierstate.storage.object_store import MIB, Data, ObjectStore
 
 NOT_ATOMIC_IN_MOTO = ("one of many writers wins", "a replacement is refused when the object changed")
 
@@ -35,3 +36,18 @@ def test_a_store_that_overwrites_is_found_out() -> None:
     assert "one of many writers wins" in broken
     assert isinstance(broken["a put never overwrites"], Difference)
     assert list(store.list("")) == []
+
+
+WITHOUT_CHECKSUMS = ("directory", "azure", "s3")
+"""moto computes a CRC-32 where it was asked for a CRC-32C. Objects of such a store are read back."""
+
+
+def test_the_checksum_that_a_store_keeps_is_the_whole_object_s(
+    request: pytest.FixtureRequest, store: ObjectStore
+) -> None:
+    whole = bytes(range(256)) * 25_000
+    store.put_if_absent("small", whole[:1000])
+    store.put_stream("large", [whole[:MIB], whole[MIB:]], part_bytes=5 * MIB)
+    found = [store.head(key).crc32c for key in ("small", "large")]
+    wanted = [google_crc32c.value(whole[:1000]), google_crc32c.value(whole)]
+    assert (found == wanted) is (request.node.callspec.params["store"] not in WITHOUT_CHECKSUMS)
