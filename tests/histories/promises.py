@@ -94,6 +94,8 @@ class Promises:
         """Objects that a person said are never to be deleted."""
         self._unnamed: set[str] = set()
         """Base keys of the objects whose facts were lost, perhaps."""
+        self._ended = False
+        """A fact says that the topic was deleted: everything of it is erased, also what a later release wrote."""
         self._first: dict[str, int] = {}
         """Key to the position at which it landed first: what lands again takes nobody's rights and gives none."""
 
@@ -157,6 +159,7 @@ class Promises:
             assert live.fact.reason == "seen", f"an agent holds the partition: {live.fact.reason}"
         if isinstance(live.fact, ContradictionSettled) and live.fact.keep:
             self._keep(live.fact.contradiction)
+        self._ended |= isinstance(live.fact, PartitionDeleted)
         if isinstance(live.fact, PartitionDeleted | PartitionMissing):
             lies = self._world.cluster.forgetful is not None
             assert not self._world.cluster.exists or (lies and isinstance(live.fact, PartitionMissing)), entry.key
@@ -228,7 +231,9 @@ class Promises:
             return
         self._erasing_changed_nothing()
         later = self._world.later_release.key
-        assert later is None or later in self._world.topic.live_at(len(self._world.topic.log)), f"{later} was erased"
+        assert later is None or self._ended or later in self._world.topic.live_at(len(self._world.topic.log)), (
+            f"{later} was erased"
+        )
         self._objects_are_there()
         self._others_are_untouched()
         self._records_are_readable()
