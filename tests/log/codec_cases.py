@@ -17,6 +17,11 @@ from tierstate.log.batch import CODECS
 RECORDS = [record(at, b"k%d" % at, b"v%d" % at * 40, time=at) for at in range(3)]
 RAW = b"".join(RECORDS)
 HEAD, TAIL = RAW[:100], RAW[100:]
+CHECKED = bytes.fromhex("04224d186440a7")
+"""The frame header of blocks with a checksum of their content."""
+SIZED = bytes.fromhex("04224d186840010000000000 00002c")
+"""The frame header of blocks with one byte of content."""
+BLOCKS = lz4_frame(RAW)[7:]
 SKIPPABLE = struct.pack("<II", 0x184D2A50, 5) + b"hello"
 zstd = zstandard.ZstdCompressor().compress
 
@@ -51,6 +56,7 @@ CASES = [
     of_gzip("several members", gzip.compress(HEAD) + gzip.compress(b"") + gzip.compress(TAIL), True),
     of_gzip("zeros behind it", gzip.compress(RAW) + bytes(100), True),
     of_gzip("anything else behind it", gzip.compress(RAW) + b"anything" * 9, True),
+    of_gzip("a broken member behind it", gzip.compress(RAW) + b"\x1f\x8b\x08\xff" + b"x" * 40, True),
     of_gzip("cut off", gzip.compress(RAW)[:-4], False),
     of_gzip("a zlib stream", zlib.compress(RAW), False),
     of_snappy("as it is", bytes(cramjam.snappy.compress_raw(RAW)), True),
@@ -64,6 +70,8 @@ CASES = [
     of_lz4("anything behind it", lz4_frame(RAW) + b"anything", True),
     of_lz4("a skippable frame behind it", lz4_frame(RAW) + SKIPPABLE, True),
     of_lz4("a skippable frame before it", SKIPPABLE + lz4_frame(RAW), False),
+    of_lz4("a content checksum that is wrong", CHECKED + BLOCKS + b"\1\0\0\0", True),
+    of_lz4("a content size that is wrong", SIZED + BLOCKS, True),
     of_lz4("two frames", lz4_frame(HEAD) + lz4_frame(TAIL), False),
     of_lz4("without its end mark", lz4_frame(RAW)[:-4], False),
     of_lz4(
