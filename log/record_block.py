@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from . import kernels
 from .arrow_columns import empty
+from .java_text import java_text
 from .record_columns import HEADERS, MICROSECONDS
 
 MAX_MILLIS = (2**63 - 1) // 1000
@@ -202,7 +203,7 @@ def _readable(
 ) -> npt.NDArray[np.uint8]:
     """Header names as UTF-8, one behind the other; ``at`` and ``size`` of names are changed to lie in them."""
     names = [
-        raw[start : start + length].tobytes().decode("utf-8", "replace").encode()
+        java_text(raw[start : start + length].tobytes()).encode()
         for start, length in zip(at[:, 0].tolist(), size[:, 0].tolist(), strict=True)
     ]
     size[:, 0] = [len(name) for name in names]

@@ -15,6 +15,7 @@ from ..state.segment import AbortedRange
 from .batch import HEADER_BYTES, BatchHeader, iter_batches
 from .compression import decompress
 from .isolation import AbortFilter
+from .java_text import java_text
 
 MAX_OFFSET = 2**63 - 1
 MAX_HEADERS = 1 << 20
@@ -137,7 +138,7 @@ def _headers(data: bytes, at: int, stop: int, count: int) -> Headers:
         if name is None:
             raise _Fault(LENGTH)
         content, at = _sized(data, at, stop)
-        headers.append((name.decode("utf-8", "replace"), content))
+        headers.append((java_text(name), content))
     if at != stop:
         raise _Fault(LENGTH)
     return headers

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from ..log.java_text import java_text
 from .java_times import days, micros
 from .json_tokens import (
     ARRAY,
@@ -50,7 +51,6 @@ _RANGES = {
 }
 _EXACT = decimal.Context(prec=4000, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
 _BIG_DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
-_MALFORMED_SURROGATE = re.compile(b"\xed[\xa0-\xbf][\x80-\xbf]")
 _LARGE_EXPONENT = 1000
 _SURE_DIGITS = 15
 """Up to so many, and not far from 1, every Java writes the same; beyond, it took until 19 to write the shortest."""
@@ -103,11 +103,6 @@ class JsonRows:
         except (BadJson, Unconverted) as error:
             raise NotStrict from error
         return row
-
-
-def java_text(value: bytes) -> str:
-    """Malformed UTF-8 as Java's decoder reads it: half a surrogate pair is one letter that is wrong, not three."""
-    return _MALFORMED_SURROGATE.sub(b"\xef\xbf\xbd", value).decode("utf-8", "replace")
 
 
 def _object(tokens: Tokens, fields: dict[str, Converter]) -> dict[str, Any]:

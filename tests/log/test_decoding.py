@@ -177,9 +177,10 @@ def test_times_to_the_edge_of_microseconds_fit() -> None:
 
 
 def test_header_names_that_are_not_utf8_read_as_kafkas_client_reads_them() -> None:
-    names = [b"plain", "größe".encode(), b"\xff\xfe", b"a\xc3", b"", b"\xe2\x82\xac"]
+    names = [b"plain", "größe".encode(), b"\xff\xfe", b"a\xc3", b"", b"\xe2\x82\xac", b"\xed\xa0\x80"]
     data = Batch(0, [record(0, b"k", b"v", [(name, name) for name in names]), record(1, None, None)]).bytes
-    wanted = tuple((name.decode("utf-8", "replace"), name) for name in names)
+    read = [*(name.decode("utf-8", "replace") for name in names[:-1]), "\ufffd"]
+    wanted = tuple(zip(read, names, strict=True))
     assert [row[5] for row in decode(data)] == [wanted, ()]
     (batch,) = decode_batches(data, source="f", topic="t", partition=0)
     batch.validate(full=True)
