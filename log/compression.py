@@ -144,7 +144,7 @@ def _gzip(scratch: Scratch, payload: bytes | memoryview[int], limit: int) -> Non
             at = _gzip_member(scratch, begun, payload, at, limit)
         except _TooMuch:
             raise
-        except (ValueError, isal_zlib.error):
+        except _UNPACK_ERRORS:
             scratch.used = whole
             return
 
