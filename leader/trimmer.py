@@ -13,7 +13,7 @@ from ..rules.decide import standing_order
 from ..rules.trim import doubt_of
 from ..runtime.clock import Clock
 from ..runtime.listener import Listener, LocalTrimmed
-from ..state.errors import Fenced, TimedOut
+from ..state.errors import CorruptData, Fenced, TimedOut
 from ..state.facts import LocalTrimIntended
 from ..state.ids import TopicIdPartition
 from ..state.offsets import Offset
@@ -36,11 +36,12 @@ AskGroups = Callable[[TopicIdPartition, str, LocalBounds, float], Mapping[str, O
 
 
 def trim_local(reign: Reign, proof: ObjectProof, before: Offset, listener: Listener, groups: AskGroups) -> Act[Offset]:
-    """Trim below ``before``; returns the broker's log start. It is where it was when a group needs something there by
-    now: the next look goes by the listing that said so.
+    """Trim below ``before``, or as far as the objects are proven; returns the broker's log start.
 
-    Raises Fenced when the term no longer rules, CorruptData when an object that replaces local data is not what was
-    copied.
+    It is where it was when a group needs something there by now: the next look goes by the listing that said so.
+
+    Raises Fenced when the term no longer rules, CorruptData when an object that replaces the first local data is not
+    what was copied.
     """
     seat, partition, clock = reign.seat, reign.partition, reign.seat.clock
     bounds = reign.bounds()
@@ -48,9 +49,8 @@ def trim_local(reign: Reign, proof: ObjectProof, before: Offset, listener: Liste
     recent = groups(partition, reign.name, bounds, clock.monotonic() - JUST_ASKED_S)
     if not let_go(recent, before):  # an intention that is given up again would hide that somebody else cut the log
         return local_start
-    replacing = given_up(reign.view(), local_start, before)
-    for segment in replacing:  # before anything is said: an intention that can never be carried out is no news
-        proof.require(segment)
+    # before anything is said: an intention that can never be carried out is no news
+    before, replacing = proven_below(proof, reign.view(), local_start, before)
     proven = clock.monotonic()
     yield "append trim-intended"
     reign.append(LocalTrimIntended(partition, before, reign.term, reign.counter(), reign.now()))
@@ -83,6 +83,24 @@ def trim_local(reign: Reign, proof: ObjectProof, before: Offset, listener: Liste
             raise
     listener(LocalTrimmed(partition, reign.name, new_start))
     return new_start
+
+
+def proven_below(
+    proof: ObjectProof, view: PartitionView, local_start: Offset, before: Offset
+) -> tuple[Offset, list[RemoteSegment]]:
+    """``before``, or the start of the first segment that is not what was copied, and the segments that will alone hold
+    what is below. Raises CorruptData when that is the first one.
+    """
+    replacing = given_up(view, local_start, before)
+    for segment in replacing:
+        try:
+            proof.require(segment)
+        except CorruptData:
+            if segment.offsets.start <= local_start:
+                raise
+            before = segment.offsets.start
+            return before, given_up(view, local_start, before)
+    return before, replacing
 
 
 def let_go_now(groups: AskGroups, reign: Reign, bounds: LocalBounds, before: Offset) -> bool:

@@ -49,6 +49,12 @@ class BitRot:
         world.store.rot(key, good[:at] + bytes([good[at] ^ 1 << rnd.randrange(8)]) + good[at + 1 :])
         world.seen["bit flipped"] += 1
 
+    def end(self) -> None:
+        """Every object is right again, and stays so: a recovery has nothing but the objects."""
+        self.active = False
+        while self._flipped:
+            self._world.store.rot(*self._flipped.popitem())
+
     def sent(self, key: str, data: bytes) -> bytes:
         """What was stored under the key, whatever became of it."""
         return self._flipped.get(key, data)

@@ -75,6 +75,7 @@ class CutTail:
     def cut(self, end: int) -> None:
         """The topic ends at ``end``; every agent starts again, on the view it has, on an older one, or on none."""
         world, promises = self._world, self._world.promises
+        world.bit_rot.end()
         there = {info.key for info in listed(world)}
         self._copies = {
             batch.number: {
