@@ -17,6 +17,7 @@ from ..state.termless_facts import OrderKind
 from .agent_boards import asked_of_agent, may_ask
 from .end_transaction import EndTransaction, end_transaction
 from .orders import describe_order
+from .remote_records import remote_records
 
 if TYPE_CHECKING:
     from ..broker.control import BrokerControl
@@ -120,7 +121,7 @@ def look_at(
         highest_remote_offset=view.coverage.owned[-1].offsets.end if view.coverage.owned else None,
         remote_segments=len(view.readable),
         remote_bytes=view.remote_bytes,
-        remote_records=sum(segment.record_count for segment in view.readable),
+        remote_records=sum(remote_records(view, start).values()),
         term=str(view.term) if view.term else None,
         gaps=tuple(gaps),
         orders=orders_in_words(view, local_start),

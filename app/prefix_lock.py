@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from ..follower.envelope import seal, unseal
-from ..follower.object_names import ROOT
+from ..follower.object_names import LOCK
 from ..rules.prefix import PROOF_PERIODS, SILENT_PERIODS
 from ..runtime.id_source import RandomIds
 from ..runtime.watchdog import go_round, inherited
@@ -27,7 +27,6 @@ from ..state.offsets import TimestampMs
 from .connection import Connection
 from .orders import issuer
 
-KEY = f"{ROOT}lock"
 KIND = "lock"
 MAX_BYTES = 64 * 1024
 LOOKS = 10
@@ -54,7 +53,7 @@ class Holder:
 def read_holder(data: bytes, period_ms: int) -> Holder:
     """Return who wrote a lock. A damaged lock is taken over as that of a dead process is."""
     try:
-        return unseal(data, KIND, Holder, source=KEY)[0]
+        return unseal(data, KIND, Holder, source=LOCK)[0]
     except (CorruptData, InvalidRequest) as error:
         return Holder("recover", f"unreadable ({error})", 0, TimestampMs(0), period_ms, "", 0)
 
@@ -113,7 +112,7 @@ class PrefixLock:
 
     def _standing(self) -> bytes | None:
         try:
-            return self._store.get(KEY, MAX_BYTES)
+            return self._store.get(LOCK, MAX_BYTES)
         except ObjectNotFound:
             return None
 
@@ -133,9 +132,9 @@ class PrefixLock:
         data, began_s = seal(KIND, replace(self._mine, token=FactId.of(RandomIds().uuid()))), self._clock.monotonic()
         self._attempts.append(data)
         try:
-            done = previous is not None and self._store.replace_if_same(KEY, data, previous)
+            done = previous is not None and self._store.replace_if_same(LOCK, data, previous)
             if previous is None:
-                self._store.put_if_absent(KEY, data)
+                self._store.put_if_absent(LOCK, data)
                 done = True
         except (ObjectExists, ObjectNotFound):
             done = False
@@ -150,7 +149,7 @@ class PrefixLock:
 
 def _refusal(holder: Holder | None) -> Fenced:
     if holder is None:
-        return Fenced("the lock of this process was deleted: it stops here, and can be started again", object_key=KEY)
+        return Fenced("the lock of this process was deleted: it stops here, and can be started again", object_key=LOCK)
     return Fenced("another recovery has the lock of this bucket prefix: wait until it has ended", holder=holder)
 
 

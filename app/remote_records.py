@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from ..state.ids import RemoteSegmentId
 from ..state.partition_view import PartitionView
-from .partition_facts import PartitionFacts
 
 
 def remote_records(view: PartitionView, log_start: int | None) -> dict[RemoteSegmentId, int]:
@@ -19,8 +16,3 @@ def remote_records(view: PartitionView, log_start: int | None) -> dict[RemoteSeg
         last = min(owned.offsets.end, owned.segment.last_record_offset)
         offsets[owned.segment.segment_id] += max(0, last - max(owned.offsets.start, log_start or 0) + 1)
     return {each.segment_id: min(each.record_count, offsets[each.segment_id]) for each in view.readable}
-
-
-def with_remote_records(facts: PartitionFacts, view: PartitionView) -> PartitionFacts:
-    """The facts of this view, with the records that readers are given."""
-    return replace(facts, remote_records=sum(remote_records(view, facts.log_start_offset).values()))

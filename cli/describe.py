@@ -37,7 +37,6 @@ def command(context: Context, topic: TopicArgument, watch: bool) -> None:
     from ..app.lost_state import why_lost
     from ..app.partition_facts import look_at, look_at_past, why_untiered
     from ..app.partitions import both_tiers_now, partitions_of
-    from ..app.remote_records import with_remote_records
 
     bootstrap = context.settings.kafka.get("bootstrap.servers", "HOST:PORT")
     if watch:
@@ -46,8 +45,7 @@ def command(context: Context, topic: TopicArgument, watch: bool) -> None:
         partitions = partitions_of(connection.control, topic.topic, topic.partition)
         if not isinstance(connection, Connection):
             past = connection.view(partitions)
-            views = map(past.partition, partitions)
-            _show(context, [with_remote_records(look_at_past(view, topic.topic), view) for view in views])
+            _show(context, [look_at_past(past.partition(each), topic.topic) for each in partitions])
             return
         broker = connection.control
         follower = connection.view(partitions)
@@ -59,8 +57,7 @@ def command(context: Context, topic: TopicArgument, watch: bool) -> None:
                 bounds, view = both_tiers_now(broker, follower, topic.topic, partition)
                 lost = why_lost(connection, follower, topic.topic, view, bounds)
                 leader = leaders.get(view.partition.partition)
-                found = look_at(view, bounds, topic.topic, untiered, bootstrap, lost, leader)
-                facts.append(with_remote_records(found, view))
+                facts.append(look_at(view, bounds, topic.topic, untiered, bootstrap, lost, leader))
             _show(context, facts)
             if not watch:
                 _judge(facts)

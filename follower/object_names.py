@@ -8,6 +8,7 @@
     _tierstate/<tier-state topic id>/parted/<number>                       topic and archive of a history have parted
     _tierstate/agents/<cluster id>/<broker id>/<process id>                heartbeat of a process (`heartbeat.py`)
     _tierstate/agents/<cluster id>/kept/<number>                           which cluster keeps the prefix (`keeper.py`)
+    _tierstate/lock                                                        the recovery that runs (`app/prefix_lock.py`)
 
 Positions have 20 digits, so that a LIST is in their order. Keys are relative to the store's URL.
 """
@@ -25,6 +26,7 @@ from ..state.offsets import Position
 from ..storage.object_store import ObjectReader
 
 ROOT = "_tierstate/"
+LOCK = f"{ROOT}lock"
 _POSITION = re.compile("[0-9]{20}")
 _PIECE = re.compile("([0-9]{20})-([0-9]{20})")
 _PLACE = re.compile("_tierstate/([A-Za-z0-9_-]{22})/(0|[1-9][0-9]{0,9})/(?:history-([1-9][0-9]{0,8})/)?")

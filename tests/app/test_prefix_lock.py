@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from tierstate.app.connection import Connection
-from tierstate.app.prefix_lock import KEY, PrefixLock
+from tierstate.app.prefix_lock import PrefixLock
+from tierstate.follower.object_names import LOCK
 from tierstate.rules.prefix import PROOF_PERIODS, SILENT_PERIODS
 from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.settings import Settings
@@ -132,14 +133,14 @@ def test_a_holder_that_could_not_write_does_nothing_before_it_can(bucket: Bucket
 def test_a_holder_whose_lock_was_deleted_stops(bucket: Bucket) -> None:
     first = bucket.process()
     first.take()
-    bucket.store.delete(KEY)
+    bucket.store.delete(LOCK)
     first.beat()
     with pytest.raises(Fenced, match="was deleted"):
         first.require()
 
 
 def test_a_damaged_lock_is_taken_over(bucket: Bucket) -> None:
-    bucket.store.put_if_absent(KEY, b"damage")
+    bucket.store.put_if_absent(LOCK, b"damage")
     second = bucket.process()
     second.take()
     second.require()

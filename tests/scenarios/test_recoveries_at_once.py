@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.scenarios.house import Done, House, eventually, run, side_by_side
-from tierstate.app.prefix_lock import KEY
+from tierstate.follower.object_names import LOCK
 from tierstate.sandbox.kafka import KafkaSandbox
 
 pytestmark = pytest.mark.kafka
@@ -35,7 +35,7 @@ class Copied:
 
     @property
     def lock(self) -> Path:
-        return self.house.store / KEY
+        return self.house.store / LOCK
 
     def fresh(self, name: str) -> tuple[str, str]:
         """The flag for another tier-state topic, which is empty: every fact is lost there."""
