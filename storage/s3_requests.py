@@ -44,6 +44,8 @@ class S3Requests:
         self.bucket, self.store, self.options, self._ids = bucket, store, options, ids
         self.patience = Patience(options.limits, clock, ids, listener, store)
         self.shares = PartShares(options.concurrency)
+        self.checksum_type: dict[str, Any] = {"ChecksumType": "FULL_OBJECT"}
+        """What large objects are asked for: a checksum of the whole; empty where the store refuses that."""
         try:
             self.client: S3Client = s3_client(options)
         except (BotoCoreError, ValueError) as error:

@@ -8,6 +8,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
+from botocore.exceptions import ClientError
+
 from ..state.errors import InvalidRequest, ObjectExists, ObjectNotFound, TierstateError, Unavailable
 from ..state.objects import UnfinishedUpload
 from ..state.offsets import TimestampMs
@@ -39,6 +41,7 @@ class MultipartUpload:
         self._requests, self._client, self._key, self._share = requests, requests.client, key, share
         self._where: dict[str, Any] = {"Bucket": requests.bucket, "Key": full}
         self._full, self._marker, self._failed = full, requests.new_marker(), False
+        self._checksum_type: dict[str, Any] = requests.checksum_type
         self._upload_id = self._create()
 
     def send(self, parts: Iterable[Part]) -> int:
@@ -79,16 +82,26 @@ class MultipartUpload:
         clock = self._requests.patience.clock
         began, tries = clock.monotonic(), 0
 
-        def request() -> str:
-            nonlocal tries
-            tries += 1
+        def create() -> str:
             return self._client.create_multipart_upload(
                 **self._where,
                 ChecksumAlgorithm="CRC32C",
-                ChecksumType="FULL_OBJECT",
                 Metadata={MARKER: self._marker},
-                **cast(Any, write_arguments(self._requests.options)),
+                **cast(Any, {**self._checksum_type, **write_arguments(self._requests.options)}),
             )["UploadId"]
+
+        def request() -> str:
+            nonlocal tries
+            tries += 1
+            try:
+                return create()
+            except ClientError as error:
+                if error.response["ResponseMetadata"]["HTTPStatusCode"] not in (400, 501) or not self._checksum_type:
+                    raise
+                self._checksum_type = {}
+                upload_id = create()
+                self._requests.checksum_type = {}  # this store knows checksums of parts alone
+                return upload_id
 
         upload_id = self._requests.write(self._key, request)
         if tries > 1:
@@ -139,8 +152,8 @@ class MultipartUpload:
                     **self._where,
                     UploadId=self._upload_id,
                     MultipartUpload={"Parts": done},
-                    ChecksumType="FULL_OBJECT",
                     IfNoneMatch="*",
+                    **self._checksum_type,
                 ),
             )
         except (ObjectExists, Unavailable) as error:

@@ -21,11 +21,12 @@ from tierstate.storage.contract import ADAPTER_PROMISES, PROMISES, STORE_PROMISE
 from tierstate.storage.contract_evidence import Promise
 from tierstate.storage.contract_trial import Trial
 from tierstate.storage.memory import MemoryStore
+from tierstate.storage.object_store import MIB
 from tierstate.storage.options import StoreOptions
 from tierstate.storage.s3 import S3Store
 
 from .breakers import BREAKERS, forbids_what_is_missing, refuses_conditions
-from .breaking_proxy import Breaker, BreakingProxy
+from .breaking_proxy import Answer, Breaker, BreakingProxy, Request, Server, error
 
 PREFIX = "tierstate-certify-0f/"
 BY_NAME = {promise.name: promise for promise in PROMISES}
@@ -245,3 +246,24 @@ def test_the_page_has_every_promise_in_order() -> None:
     page = (Path(__file__).parents[2] / "docs" / "certify.md").read_text()
     rows = [f"| {each.name} | {each.why} | {each.cost} | {each.remedy} |" for each in STORE_PROMISES]
     assert "\n".join(rows) in page
+
+
+@pytest.mark.parametrize("status", [400, 501])
+def test_a_store_that_knows_no_checksum_of_a_whole_object_takes_large_ones(
+    status: int, proxied: S3Store, proxy: BreakingProxy
+) -> None:
+    refused = 0
+
+    def refuses(request: Request, server: Server) -> Answer:
+        nonlocal refused
+        if "x-amz-checksum-type" not in request.headers:
+            return server(request)
+        refused += 1
+        return error(status, "NotImplemented")
+
+    proxy.breaker = refuses
+    for name in ("first", "second"):
+        proxied.put_stream(name, [bytes(MIB)] * 6, part_bytes=5 * MIB)
+        assert proxied.get(name) == bytes(6 * MIB)
+    assert refused == 1, "it is asked once"
+    assert list(proxied.unfinished_uploads()) == []
