@@ -28,6 +28,12 @@ def test_a_store_that_honours_conditional_puts_is_said_to(tmp_path: Path) -> Non
     assert [path for path in (tmp_path / "store").rglob("*") if path.is_file()] == []
 
 
+def test_it_is_said_how_objects_are_proven_before_a_trim(tmp_path: Path) -> None:
+    store = (tmp_path / "store").as_uri()
+    open_store(store, make=True).close()
+    assert look(store, "object store") == f"{store}; before a trim objects are read back"
+
+
 def test_a_folder_that_nobody_made_is_told_what_makes_it_and_left_alone(tmp_path: Path) -> None:
     with pytest.raises(StorageUnavailable, match="tierstate init"):
         look((tmp_path / "store").as_uri(), "object store")
