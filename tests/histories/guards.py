@@ -240,7 +240,7 @@ GUARDS: dict[str, Guard] = {
         3,
     ),
     "groups asked just now": Guard(
-        "with nothing slow between that and DeleteRecords*", "leader.trimmer:in_time", _nothing, 647
+        "with nothing slow between that and DeleteRecords*", "leader.trimmer:in_time", _nothing, 1271
     ),
     "holds": Guard(
         "while a hold lives: no trim, expiry, sweep, erase there*",
