@@ -14,7 +14,7 @@ import google_crc32c
 
 from ..rules.missing import objects_of
 from ..rules.recovery import FoundSegment
-from ..state.errors import CorruptData, ObjectNotFound
+from ..state.errors import CorruptData, InvalidRequest, ObjectNotFound
 from ..state.object_keys import ObjectKind, object_key
 from ..state.objects import ObjectInfo
 from ..state.offsets import ByteRange
@@ -23,7 +23,7 @@ from ..storage.object_store import ObjectReader
 from ..storage.segment.encryption import KeyUnwrapper
 from ..storage.segment.manifest import SegmentManifest
 from ..storage.segment.reader import SegmentReader, read_manifest
-from .recover_scan import DamagedManifest, look_at
+from .recover_scan import DamagedManifest, found_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +81,17 @@ class ObjectProof:
         """
         key = object_key(segment.object_key, ObjectKind.MANIFEST)
         self.store.drop_cached(key)
-        told = look_at(self.store, segment.object_key, objects)
-        if not isinstance(told, FoundSegment) or replace(told.segment, term=segment.term) != segment:
-            problem = told.problem if isinstance(told, DamagedManifest) else "it describes another segment"
-            raise CorruptData(f"no recovery would restore a live segment from its manifest: {problem}", object_key=key)
-        return read_manifest(self.store, key)
+        try:
+            manifest = read_manifest(self.store, key)
+        except ObjectNotFound as error:
+            raise CorruptData("object of a live segment is missing", object_key=key) from error
+        except (CorruptData, InvalidRequest) as error:
+            raise _not_restored(str(error), key) from error
+        found = found_by(manifest, segment.object_key, objects)
+        if not isinstance(found, FoundSegment) or replace(found.segment, term=segment.term) != segment:
+            problem = found.problem if isinstance(found, DamagedManifest) else "it describes another segment"
+            raise _not_restored(problem, key)
+        return manifest
 
     def _read(self, key: str, size: int) -> int:
         """The CRC-32C of what the store has."""
@@ -95,3 +101,7 @@ class ObjectProof:
             for piece in self.store.stream_range(key, ByteRange(0, size)):
                 crc32c = google_crc32c.extend(crc32c, piece)
         return crc32c
+
+
+def _not_restored(problem: str, key: str) -> CorruptData:
+    return CorruptData(f"no recovery would restore a live segment from its manifest: {problem}", object_key=key)

@@ -81,16 +81,23 @@ def look_at(store: ObjectReader, base: str, objects: Mapping[str, ObjectInfo]) -
     if key not in objects:
         return Uncommitted(base, sum(found.size for found in objects.values()))
     try:
-        manifest = read_manifest(store, key)
-        block = manifest.tierstate
-        if block is None:
-            where = manifest.metadata.partition if manifest.metadata else None
-            return ForeignManifest(key, "written by another program: it has no tierstate block", where)
-        problem = _problem(base, manifest, block, objects)
+        return found_by(read_manifest(store, key), base, objects)
     except ObjectNotFound:
         return Uncommitted(base, sum(found.size for found in objects.values()))
     except (CorruptData, InvalidRequest) as error:
         return DamagedManifest(key, str(error))
+
+
+def found_by(
+    manifest: SegmentManifest, base: str, objects: Mapping[str, ObjectInfo]
+) -> FoundSegment | ForeignManifest | DamagedManifest:
+    """What a recovery makes of a segment by its manifest. ``objects``: as for `look_at`."""
+    key = object_key(base, ObjectKind.MANIFEST)
+    block = manifest.tierstate
+    if block is None:
+        where = manifest.metadata.partition if manifest.metadata else None
+        return ForeignManifest(key, "written by another program: it has no tierstate block", where)
+    problem = _problem(base, manifest, block, objects)
     if problem is not None or manifest.metadata is None:
         return DamagedManifest(key, problem or "it has no segment metadata")
     return FoundSegment(

@@ -148,12 +148,11 @@ def upload(
 def _verify(store: ObjectReader, base_key: str, kind: ObjectKind, expected: int) -> None:
     key = object_key(base_key, kind)
     try:
-        found = store.head(key)
+        size = store.head(key).size
     except ObjectNotFound as error:
         raise CorruptData("object is missing right after it was written", object_key=key) from error
-    if found.size != expected:
-        what = "object has another size than was written"
-        raise CorruptData(what, object_key=key, expected=expected, found=found.size)
+    if size != expected:
+        raise CorruptData("object has another size than was written", object_key=key, expected=expected, found=size)
 
 
 def _describe(
