@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 from functools import cached_property
-from typing import cast
+from typing import NamedTuple, cast
 
 import cramjam
 import numpy as np
@@ -44,10 +44,6 @@ _ZSTD_HEADER_BYTES = 18
 _ZSTD_SKIPPABLE = range(0x184D2A50, 0x184D2A60)
 """Magic numbers of frames that hold no data (RFC 8878, 3.1.2)."""
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
-_KAFKA_LZ4 = bytes.fromhex("04224d18604082")
-"""The frame header all Kafka clients write: independent blocks of 64 KiB, no checksums (the batch has its own)."""
-_LZ4_INDEPENDENT = 32
-"""The flag of a frame whose blocks do not depend on each other."""
 _LZ4_BLOCK_BYTES = {4: 1 << 16, 5: 1 << 18, 6: 1 << 20, 7: 1 << 22}
 FIRST_BYTES = 2 << 20
 _SOME_BYTES = 256 << 10
@@ -198,15 +194,11 @@ def _raw_snappy(scratch: Scratch, payload: bytes | memoryview[int], limit: int) 
 
 def _lz4(scratch: Scratch, payload: bytes | memoryview[int], limit: int) -> None:
     """One frame. As Kafka's reader, this one looks at nothing behind it, nor at its content's size and checksum."""
-    if bytes(payload[: len(_KAFKA_LZ4)]) == _KAFKA_LZ4:
-        _lz4_blocks(scratch, payload, limit, len(_KAFKA_LZ4), 4, 0)
+    frame = _lz4_header(payload)
+    if frame.independent:  # as all Kafka clients write it
+        _lz4_blocks(scratch, payload, limit, frame)
         return
-    most, end = _lz4_frame(payload)
-    flags = payload[4]
-    if flags & _LZ4_INDEPENDENT:
-        begin = 7 + (8 if flags & 8 else 0) + (4 if flags & 1 else 0)
-        _lz4_blocks(scratch, payload, limit, begin, (payload[5] >> 4) & 7, 4 if flags & 16 else 0)
-        return
+    most, end = _lz4_size(payload, frame)
     free = scratch.free(min(most, limit) + 1)
     try:
         written = int(cramjam.lz4.decompress_into(payload[:end], free[: min(most, limit) + 1]))
@@ -218,23 +210,21 @@ def _lz4(scratch: Scratch, payload: bytes | memoryview[int], limit: int) -> None
     scratch.used += written
 
 
-def _lz4_blocks(
-    scratch: Scratch, payload: bytes | memoryview[int], limit: int, at: int, size_code: int, checksum_bytes: int
-) -> None:
-    """Block by block from ``at`` on, five times faster than the library's frames."""
-    block_bytes = most = _LZ4_BLOCK_BYTES[size_code]
+def _lz4_blocks(scratch: Scratch, payload: bytes | memoryview[int], limit: int, frame: _Lz4) -> None:
+    """Block by block, five times faster than the library's frames."""
+    at, most = frame.begin, frame.block_bytes
     while True:
         (word,) = struct.unpack_from("<I", payload, at)
         size, at = word & 0x7FFFFFFF, at + 4
         block = payload[at : at + size]
-        at += size + (checksum_bytes if size else 0)
+        at += size + (frame.block_checksum if size else frame.content_checksum)
         if at > len(payload):
             raise ValueError("lz4 frame is cut off")
         if not size:
             return
         most = min(most, limit)
         if word >> 31:
-            if size > block_bytes:
+            if size > frame.block_bytes:
                 raise ValueError("lz4 block is larger than its frame says")
             _none(scratch, block, most)
             limit -= size
@@ -243,30 +233,46 @@ def _lz4_blocks(
         try:
             written = int(cramjam.lz4.decompress_block_into(block, scratch.free(most)[:most], output_len=most))
         except cramjam.DecompressionError:
-            _within(block_bytes, most)
+            _within(frame.block_bytes, most)
             raise
         scratch.used += written
         limit -= written
 
 
-def _lz4_frame(payload: bytes | memoryview[int]) -> tuple[int, int]:
-    """No more than so many bytes come out of it, by the sizes of its blocks; and where it ends."""
+class _Lz4(NamedTuple):
+    """A frame's header: where its blocks begin, the most that one of them holds, and how many bytes a checksum takes
+    behind each block and behind all.
+    """
+
+    begin: int
+    block_bytes: int
+    independent: bool
+    block_checksum: int
+    content_checksum: int
+
+
+def _lz4_header(payload: bytes | memoryview[int]) -> _Lz4:
     if bytes(payload[:4]) != _LZ4_MAGIC or len(payload) < 7:
         raise ValueError("not an lz4 frame")
     flags, block_bytes = payload[4], _LZ4_BLOCK_BYTES.get((payload[5] >> 4) & 7)
     if flags >> 6 != 1 or block_bytes is None:
         raise ValueError("lz4 frame of an unknown version")
-    at = 7 + (8 if flags & 8 else 0) + (4 if flags & 1 else 0)
-    most = 0
+    begin = 7 + (8 if flags & 8 else 0) + (4 if flags & 1 else 0)
+    return _Lz4(begin, block_bytes, bool(flags & 32), 4 if flags & 16 else 0, 4 if flags & 4 else 0)
+
+
+def _lz4_size(payload: bytes | memoryview[int], frame: _Lz4) -> tuple[int, int]:
+    """No more than so many bytes come out of it, by the sizes of its blocks; and where it ends."""
+    at, most = frame.begin, 0
     while True:
         (size,) = struct.unpack_from("<I", payload, at)
         at += 4
         if size == 0:
             break
         # a block gains at most 255:1; with the high bit it is stored as it is
-        most += min(block_bytes, (size & 0x7FFFFFFF) * (1 if size >> 31 else 255))
-        at += (size & 0x7FFFFFFF) + (4 if flags & 16 else 0)
-    at += 4 if flags & 4 else 0
+        most += min(frame.block_bytes, (size & 0x7FFFFFFF) * (1 if size >> 31 else 255))
+        at += (size & 0x7FFFFFFF) + frame.block_checksum
+    at += frame.content_checksum
     if at > len(payload):
         raise ValueError("lz4 frame is cut off")
     return most, at
