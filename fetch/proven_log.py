@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-import google_crc32c
-import numpy as np
-
 from ..state.errors import CorruptData
 from ..state.segment import RemoteSegment
+from ..storage.crc32c import extended
 from .piece import Fetched
 
 
@@ -25,12 +23,6 @@ def require_its_log(segment: RemoteSegment, crc32c: int) -> None:
             expected=f"{segment.log_crc32c:08x}",
             found=f"{crc32c:08x}",
         )
-
-
-def extended(crc32c: int, data: bytes | memoryview) -> int:
-    """The CRC-32C of what came before and of the data. It is not copied."""
-    found: int = google_crc32c.extend(crc32c, np.frombuffer(data, np.uint8))  # it takes no memoryview
-    return found
 
 
 def proven(pieces: Iterable[Fetched]) -> Iterator[Fetched]:

@@ -32,6 +32,7 @@ from ..state.errors import CorruptData
 from ..state.offsets import ByteRange, Offset, OffsetRange
 from ..state.routing import Isolation
 from ..state.segment import AbortedRange, RemoteSegment
+from ..storage.crc32c import extended
 from ..storage.object_store import MIB
 from ..storage.segment.buffers import Buffers, Window
 from ..storage.segment.encryption import KeyUnwrapper
@@ -40,7 +41,7 @@ from ..storage.segment.log_chunks import WINDOW_BYTES, NearStore, ObjectReads
 from ..storage.segment.reader import PARALLEL
 from .batch_order import BatchOrder
 from .locate import locate_batch, proven_batch
-from .proven_log import AnotherLog, extended, require_its_log
+from .proven_log import AnotherLog, require_its_log
 from .remote import aborted_of, open_segment, touching
 from .window_batches import BATCH_PREFIX, batch_size
 

@@ -34,10 +34,11 @@ from ..state.errors import (
 )
 from ..state.objects import ObjectInfo, UnfinishedUpload, checked_key
 from ..state.offsets import ByteRange, TimestampMs
+from .crc32c import crc32c_from
 from .gcs_errors import BROKEN_BODY, FOREIGN, NO_OBJECT, refused, translated
 from .gcs_options import authorized_session, gcs_client, signing_account
 from .gcs_upload import STEP, ResumableUpload, Whole
-from .object_store import DEFAULT_PART_BYTES, MIB, Data, RangeNotSatisfiable, beyond_end, crc32c_from, over_limit
+from .object_store import DEFAULT_PART_BYTES, MIB, Data, RangeNotSatisfiable, beyond_end, over_limit
 from .options import StoreOptions
 from .parts import Part, PartShares, UploadShare, drained, parts_of
 from .patience import NotRepeatable, Patience, never

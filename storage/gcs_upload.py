@@ -7,7 +7,6 @@ that ends without an object is invisible, costs nothing and is forgotten by Goog
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,6 +17,7 @@ from typing import Any
 import google_crc32c
 
 from ..state.errors import StorageUnavailable
+from .crc32c import crc32c_text
 from .gcs_errors import FOREIGN, refused
 from .parts import Part, UploadShare
 from .patience import ABORT_SECONDS
@@ -100,7 +100,7 @@ class ResumableUpload:
         self._crc = google_crc32c.extend(self._crc, part)
         start, stop = self._position, self._position + len(part)
         if last:
-            self._whole = Whole(stop, base64.b64encode(self._crc.to_bytes(4, "big")).decode())
+            self._whole = Whole(stop, crc32c_text(self._crc))
         while True:
             answer = self._request(
                 lambda: self._put(part[self._position - start :], stop, last),

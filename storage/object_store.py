@@ -10,11 +10,8 @@ After StorageUnavailable or Throttled from a write the outcome is unknown: the o
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterable, Iterator
 from typing import Protocol
-
-import google_crc32c
 
 from ..state.errors import InvalidRequest
 from ..state.objects import ObjectInfo, UnfinishedUpload
@@ -117,22 +114,6 @@ class ObjectStore(ObjectReader, ObjectWriter, ObjectUploads, Protocol):
     def close(self) -> None:
         """Releases connections; idempotent."""
         ...
-
-
-def crc32c_text(data: Data) -> str:
-    """The CRC-32C of ``data`` as S3 and Google write it: base64 of four bytes, big-endian."""
-    crc, view = 0, memoryview(data).cast("B")
-    for start in range(0, len(view), MIB):
-        crc = google_crc32c.extend(crc, bytes(view[start : start + MIB]))  # google-crc32c takes nothing but bytes
-    return base64.b64encode(crc.to_bytes(4, "big")).decode()
-
-
-def crc32c_from(text: str | None) -> int | None:
-    """The CRC-32C that a store names; None where it names none of the whole object."""
-    try:
-        return int.from_bytes(base64.b64decode(text or "", validate=True), "big") if text else None
-    except ValueError:  # S3 writes "…-3" for the checksum of three checksums
-        return None
 
 
 def beyond_end(key: str, range: ByteRange, size: int | None) -> RangeNotSatisfiable:

@@ -24,7 +24,8 @@ from ..state.errors import (
 )
 from ..state.objects import ObjectInfo, UnfinishedUpload, checked_key
 from ..state.offsets import ByteRange, TimestampMs
-from .object_store import DEFAULT_PART_BYTES, MIB, Data, crc32c_from, crc32c_text, over_limit
+from .crc32c import crc32c_from, crc32c_text, extended
+from .object_store import DEFAULT_PART_BYTES, MIB, Data, over_limit
 from .options import StoreOptions
 from .parts import drained, parts_of
 from .s3_body import SentBody, arriving
@@ -71,7 +72,7 @@ class S3Store:
         return self._requests.dates.newest
 
     def put_if_absent(self, key: str, data: Data) -> None:
-        full, marker, checksum = self._full(key), self._requests.new_marker(), crc32c_text(data)
+        full, marker, checksum = self._full(key), self._requests.new_marker(), crc32c_text(extended(0, data))
         try:
             self._requests.write(
                 key, lambda: self._put(full, data, checksum, marker, IfNoneMatch="*"), size=memoryview(data).nbytes
@@ -148,7 +149,7 @@ class S3Store:
             self._requests.write("", partial(self._delete_batch, whole))
 
     def replace_if_same(self, key: str, data: Data, previous: bytes) -> bool:
-        full, marker, checksum = self._full(key), self._requests.new_marker(), crc32c_text(data)
+        full, marker, checksum = self._full(key), self._requests.new_marker(), crc32c_text(extended(0, data))
         found, etag = self._whole(key, full)
         if found != previous:
             return False

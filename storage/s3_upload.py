@@ -13,7 +13,7 @@ from botocore.exceptions import ClientError
 from ..state.errors import InvalidRequest, ObjectExists, ObjectNotFound, TierstateError, Unavailable
 from ..state.objects import UnfinishedUpload
 from ..state.offsets import TimestampMs
-from .object_store import crc32c_text
+from .crc32c import crc32c_text, extended
 from .parts import Part, UploadShare
 from .s3_body import SentBody
 from .s3_errors import UploadGone
@@ -130,7 +130,7 @@ class MultipartUpload:
             self._share.give_back()
 
     def _sent(self, number: int, data: bytearray) -> CompletedPartTypeDef:
-        crc = crc32c_text(data)
+        crc = crc32c_text(extended(0, data))
 
         def request() -> UploadPartOutputTypeDef:
             return self._client.upload_part(

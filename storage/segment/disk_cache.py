@@ -35,6 +35,7 @@ import google_crc32c
 
 from ...runtime.listener import ChunkCacheOff, Listener, ignore
 from ...state.errors import InvalidRequest
+from ..crc32c import extended
 from .buffers import Bytes
 
 MARK = "tierstate-chunk-cache-1"
@@ -279,7 +280,7 @@ def _head(key: str, chunk_id: int, stored_size: int) -> bytes:
 
 
 def _prologue(head: bytes, stored: Bytes) -> bytes:
-    checksum: int = google_crc32c.extend(google_crc32c.value(head), bytes(stored))
+    checksum = extended(google_crc32c.value(head), stored)
     return _MAGIC + checksum.to_bytes(4, "big")
 
 
