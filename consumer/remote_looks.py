@@ -146,8 +146,7 @@ class RemoteLooks:
     @staticmethod
     def _may_be_moved(where: ReadRemote, next_offset: Offset) -> bool:
         """Whether the batch before an offset may have another base offset, and only the one behind it tells."""
-        has_gaps = where.segment.record_count < len(where.segment.offsets)
-        return has_gaps and next_offset <= where.offsets.end
+        return where.segment.has_gaps and next_offset <= where.offsets.end
 
     def _is_local(self, log: LogicalPartition, at: int) -> bool:
         """The broker has it and the remote tier does not, yet."""

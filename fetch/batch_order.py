@@ -38,7 +38,7 @@ class BatchOrder:
         self._firsts = None if block is None else block.chunk_first_offsets
         self._chunk_bytes, self._file = reader.manifest.chunks.chunk_bytes, reader.log.key
         self._start, self._end, self._log_bytes = segment.offsets.start, segment.offsets.end, reader.plain_bytes
-        self.has_gaps = segment.record_count < len(segment.offsets)
+        self.has_gaps = segment.has_gaps
         self._last = segment.last_record_offset
         self._epochs = segment.leader_epochs
         self._floor, self._begin = self._start if begin is None else begin, begin

@@ -133,6 +133,11 @@ class RemoteSegment:
             raise InvalidRequest("a segment has at least one leader epoch", segment_id=self.segment_id)
 
     @property
+    def has_gaps(self) -> bool:
+        """Whether some of its offsets have no record: of markers, or where a topic was compacted once."""
+        return self.record_count < len(self.offsets)
+
+    @property
     def object_bytes(self) -> int:
         """What the store holds for it: three objects."""
         return self.log_object_bytes + self.indexes_object_bytes + self.manifest_bytes
