@@ -20,6 +20,7 @@ from ..state.errors import CorruptData, InvalidRequest
 from ..state.facts import LeaderElected, LiveFact, LocalTrimIntended, SegmentDeleteStarted, UnknownFact
 from ..state.ids import RemoteSegmentId, TopicIdPartition
 from ..state.keys import SAID_BY_PEOPLE, KeyKind, ParsedKey, parse_key
+from ..state.meaning import in_words
 from ..state.partition_view import PartitionView
 from ..state.segment import SegmentState
 from ..state.view import Entry
@@ -86,7 +87,7 @@ def said_by(view: PartitionView, erased: Set[RemoteSegmentId] = frozenset()) -> 
         deleted=view.deleted is not None,
         unreadable=view.degraded,
         ignorable=tuple(
-            f"{live.fact.reason}. position={live.position} key={live.key}"
+            in_words(live, live.fact)
             for live in view.others
             if isinstance(live.fact, UnknownFact) and live.fact.ignorable
         ),

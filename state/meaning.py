@@ -79,8 +79,8 @@ def assemble(
         missing=tuple(_of(others, PartitionMissing)),
         deleted=deleted[-1] if deleted else None,
         fenced=frozenset(fenced).union(segments.fenced),
-        degraded=tuple(_sentence(live, fact) for live, fact in unknown),
-        later=tuple(_sentence(live, fact) for live, fact in unknown if fact.later),
+        degraded=tuple(in_words(live, fact) for live, fact in unknown),
+        later=tuple(in_words(live, fact) for live, fact in unknown if fact.later),
         contradictions=tuple(each for each in segments.contradictions if each not in texts),
         settled=tuple(settled),
         settled_lineages=tuple(_of(others, LineageSettled)),
@@ -89,7 +89,8 @@ def assemble(
     )
 
 
-def _sentence(live: LiveFact, fact: UnknownFact) -> str:
+def in_words(live: LiveFact, fact: UnknownFact) -> str:
+    """Why a fact cannot be read, and where it stands."""
     return f"{fact.reason}. position={live.position} key={live.key}"
 
 
