@@ -15,7 +15,7 @@ from structlog.typing import FilteringBoundLogger
 
 from ..broker.broker_watch import BrokerWatch
 from ..fetch.cache_gauges import add_cache_gauges
-from ..fetch.open import open_disk
+from ..fetch.open import make_room
 from ..fetch.reader import LogReader
 from ..follower.follower import Follower
 from ..follower.following import Following
@@ -150,8 +150,7 @@ def open_following_parts(
         with loop("start"):
             connection = opened.enter_context(Connection(settings, clock, listener=listener))
             topic = connection.topic
-            if cached := open_disk(settings.cache, settings.state_dir, listener):
-                cached.close()  # the view comes first: the cache has made room for it
+            make_room(settings.cache, settings.state_dir, listener)
             follower = open_view(
                 topic,
                 connection.cluster_id,

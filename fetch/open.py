@@ -14,7 +14,7 @@ from ..state.object_keys import ObjectKeys
 from ..state.view import TierView
 from ..storage.object_store import ObjectReader
 from ..storage.segment.cache import ChunkCache
-from ..storage.segment.disk_cache import DiskCache, open_disk_cache
+from ..storage.segment.disk_cache import lacking_bytes, open_disk_cache
 from ..storage.segment.encryption import KeyUnwrapper
 from .gone import NoBroker, PastRemote
 from .local import BrokerTier
@@ -70,7 +70,9 @@ def open_remote(
     tier: type[RemoteTier] = RemoteTier,
 ) -> RemoteTier:
     """Raises InvalidRequest when the folder of the disk cache holds something else."""
-    cache, disk = reading.cache, open_disk(reading.cache, reading.state_dir, listener)
+    cache, disk = reading.cache, None
+    if cache.disk and reading.state_dir is not None:
+        disk = open_disk_cache(reading.state_dir / CHUNKS_FOLDER, cache.disk, listener)
     return tier(
         store,
         ChunkCache(cache.memory, disk),
@@ -82,11 +84,12 @@ def open_remote(
     )
 
 
-def open_disk(cache: Cache, state_dir: Path | None, listener: Listener = ignore) -> DiskCache | None:
-    """None where there is none. It gives way to what else is on its disk, also when it is opened.
+def make_room(cache: Cache, state_dir: Path, listener: Listener = ignore) -> None:
+    """The disk cache gives way where its disk lacks room: the view comes first. To be called before it is opened.
 
-    Raises InvalidRequest when its folder holds something else.
+    Raises InvalidRequest when the folder of the disk cache holds something else.
     """
-    if not cache.disk or state_dir is None:
-        return None
-    return open_disk_cache(state_dir / CHUNKS_FOLDER, cache.disk, listener)
+    folder = state_dir / CHUNKS_FOLDER
+    if cache.disk and folder.is_dir() and lacking_bytes(folder) > 0:
+        if disk := open_disk_cache(folder, cache.disk, listener):
+            disk.close()
