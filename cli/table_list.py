@@ -65,11 +65,11 @@ def ends_of(place: TablePlace) -> list[dict[str, int]]:
 
 
 def _show(context: Context, columns: Sequence[str], rows: list[dict[str, Any]]) -> None:
-    context.output.table(columns, [[_cell(row[name]) for name in columns] for row in rows], rows)
+    context.output.table(columns, [[cell(row[name]) for name in columns] for row in rows], rows)
 
 
-def _cell(value: Any) -> object:
-    """The same for people: a list is one text."""
+def cell(value: Any) -> object:
+    """Return a value as people are shown it: a list is one text, an empty one None."""
     if not isinstance(value, list):
         return value
     ranges = (f"{each['start']}..{each['end'] - 1}" if "start" in each else each["end_offset"] for each in value)

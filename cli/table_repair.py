@@ -10,7 +10,7 @@ from ..state.errors import Difference
 from .catalog import NEEDED, catalog_of
 from .context import Context
 from .flags import acts, pass_context
-from .table_list import ends_of
+from .table_list import cell, ends_of
 
 if TYPE_CHECKING:
     from ..lake.table import LakeTable
@@ -44,7 +44,7 @@ def repair(context: Context, table: str, location: str | None, local: bool, exec
     rows = [
         ("table", found.name),
         ("metadata", metadata or "is the newest"),
-        ("place", " ".join(f"{each['partition']}:{each['end_offset']}" for each in ends) or "is known"),
+        ("place", cell(ends) or "is known"),
         ("rows compared", 0 if done.checked is None else sum(each.rows for each in done.checked.partitions)),
     ]
     findings = [] if done.checked is None else done.checked.findings
