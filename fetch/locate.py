@@ -6,7 +6,7 @@ import re
 
 from ..log.batch import HEADER_BYTES, iter_batches
 from ..log.offset_index import lookup_position, parse_offset_index
-from ..state.errors import CorruptData
+from ..state.errors import CorruptData, OtherBytes
 from ..state.offsets import Offset
 from ..storage.segment.manifest import IndexKind
 from ..storage.segment.reader import SegmentReader
@@ -74,6 +74,26 @@ def _is_batch(reader: SegmentReader, position: int, data: memoryview, source: st
         return len(list(iter_batches(batch, source=source, position=position, verify_crc=True))) == 1
     except CorruptData:
         return False
+
+
+def unproven(reader: SegmentReader, wrong: OtherBytes, source: str) -> SegmentReader:
+    """Return a reader that hands the chunk out as it is, for who finds one of its batches wrong by itself, and so loses
+    none that lies before. Raises ``wrong`` where no batch with bytes in the chunk is. Memory: three chunks.
+    """
+    unproven, chunks = reader.unproven(), reader.manifest.chunks
+    first, stop = max(0, wrong.chunk - 1), chunks.chunk(wrong.chunk).plain_stop
+    start = chunks.chunk(first).plain_start
+    data = memoryview(b"".join(unproven.plain_range(start, stop + chunks.chunk_bytes)))
+    at = proven_batch(unproven, first, data, source) if first else 0
+    if at is None:
+        raise wrong
+    try:
+        for batch in iter_batches(data[at:], source=source, position=start + at, partial_tail_ok=True):
+            if batch.position + batch.size_bytes >= stop:
+                break
+    except CorruptData:
+        return unproven
+    raise wrong
 
 
 def _by_index(reader: SegmentReader, base_offset: Offset, offset: Offset, source: str) -> int:

@@ -20,7 +20,7 @@ from cachetools import LRUCache
 from ..log.isolation import AbortFilter, MarkerCheck
 from ..runtime.clock import Clock
 from ..runtime.listener import Listener, ignore
-from ..state.errors import CorruptData
+from ..state.errors import CorruptData, OtherBytes
 from ..state.ids import TopicIdPartition
 from ..state.object_keys import ObjectKeys, ObjectKind, object_key
 from ..state.object_name import require_own
@@ -36,7 +36,7 @@ from ..storage.segment.manifest import IndexKind
 from ..storage.segment.reader import SegmentReader, require_described
 from .batch_order import BatchOrder
 from .known_partitions import KnownPartitions
-from .locate import locate_batch
+from .locate import locate_batch, unproven
 from .metered_reads import MeteredReads
 from .prefetch import Following, Prefetch
 from .window_batches import (
@@ -202,12 +202,30 @@ class RemoteTier:
     ) -> RemotePiece:
         """Whole batches that hold offsets of ``offsets``, from its start, about ``max_bytes``, at least one.
 
+        Of a chunk that is not what was sent the batches are returned only if one of them is wrong by its own CRC: it is
+        refused by whoever decodes it, and what lies before it is not lost.
         Raises CorruptData also where a marker among them contradicts the segment's aborted ranges.
         """
         reader = self.open(segment)
+        try:
+            return self._read(segment, reader, offsets, max_bytes, isolation, following)
+        except OtherBytes as error:
+            reader = unproven(reader, error, segment.object_key)
+            return self._read(segment, reader, offsets, max_bytes, isolation, None)
+
+    def _read(
+        self,
+        segment: RemoteSegment,
+        reader: SegmentReader,
+        offsets: OffsetRange,
+        max_bytes: int,
+        isolation: Isolation,
+        following: Following | None,
+    ) -> RemotePiece:
+        """``following`` None: nothing is loaded ahead."""
         position, order = self._position(segment, reader, offsets.start)
         alone = not self._goes_on(segment, offsets.start)
-        if not alone:
+        if not alone and following is not None:
             self.prefetch.after(reader, position + max_bytes, offsets, following)
         taken: WindowBatches | None = None
         while position < reader.plain_bytes:

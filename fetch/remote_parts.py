@@ -28,7 +28,7 @@ from ..log import kernels
 from ..log.batch import CONTROL, TRANSACTIONAL, iter_batches, read_header
 from ..log.decode import Table
 from ..log.isolation import AbortFilter, MarkerCheck
-from ..state.errors import CorruptData
+from ..state.errors import CorruptData, OtherBytes
 from ..state.offsets import ByteRange, Offset, OffsetRange
 from ..state.routing import Isolation
 from ..state.segment import AbortedRange, RemoteSegment
@@ -40,7 +40,7 @@ from ..storage.segment.in_order import Work, in_order
 from ..storage.segment.log_chunks import WINDOW_BYTES, NearStore, ObjectReads
 from ..storage.segment.reader import PARALLEL
 from .batch_order import BatchOrder
-from .locate import locate_batch, proven_batch
+from .locate import locate_batch, proven_batch, unproven
 from .proven_log import AnotherLog, require_its_log
 from .remote import aborted_of, open_segment, touching
 from .window_batches import BATCH_PREFIX, batch_size
@@ -119,8 +119,9 @@ class _Reading:
         self._table = np.empty((_ROWS, kernels.HEADER_COLUMNS), np.int64)
         self._next = self._offsets.start
         self._finished = False
-        self._crc = 0 if self._offsets == self._segment.offsets else None
-        """Of the plain log as far as it is taken, where all of it is read."""
+        whole = self._offsets == self._segment.offsets and not reader.log.checksums
+        self._crc = 0 if whole else None
+        """Of the plain log as far as it is taken, where all of it is read and its chunks have no checksums."""
         self._first, self._position = self._begin(left)
         self._loaded = self._position
         """The plain log is taken up to here."""
@@ -134,9 +135,7 @@ class _Reading:
         chunk_id = reader.chunk_for_offset(self._offsets.start)
         if chunk_id:
             start = chunk_id * reader.manifest.chunks.chunk_bytes
-            window = reader.load(
-                next(reader.ranges(start, reader.plain_bytes, self._window_bytes)), self._buffers, left
-            )
+            window = self._window(next(reader.ranges(start, reader.plain_bytes, self._window_bytes)), left)
             found = proven_batch(reader, chunk_id, window.data, self._segment.object_key)
             if found is not None:
                 return window, start + found
@@ -159,7 +158,13 @@ class _Reading:
         return self, window, last
 
     def _load(self, plain: ByteRange, last: bool, left: threading.Event) -> _Loaded:
-        return self, self._reader.load(plain, self._buffers, left), last
+        return self, self._window(plain, left), last
+
+    def _window(self, plain: ByteRange, left: threading.Event) -> Window:
+        try:
+            return self._reader.load(plain, self._buffers, left)
+        except OtherBytes as error:
+            return unproven(self._reader, error, self._segment.object_key).load(plain, self._buffers, left)
 
     def _stop(self, position: int) -> int:
         """What lies behind this byte is wanted only if a batch is larger, or the chunk table is not right."""
@@ -174,7 +179,7 @@ class _Reading:
         for each in self._reader.ranges(self._loaded, self._reader.plain_bytes, min(self._window_bytes, MIB)):
             if self._finished:
                 return
-            yield from self.take(self._reader.load(each, self._buffers, threading.Event()))
+            yield from self.take(self._window(each, threading.Event()))
         if not self._finished and self._tails:
             raise self._inside_a_batch()
         self._require_its_log()

@@ -134,7 +134,7 @@ def upload(
                 log_start_offset=Offset(reign.view().log_start or 0),
                 chunk_first_offsets=log.chunk_first_offsets(),
                 aborted=aborted,
-                sent=SentChecksums(written.object_crc32c, indexes.object_crc32c),
+                sent=SentChecksums(written.object_crc32c, indexes.object_crc32c, written.chunk_crc32c),
             ),
         )
     )

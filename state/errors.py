@@ -199,6 +199,14 @@ class CorruptData(TierstateError):
     """Bytes are not what they must be; names file, position and reason."""
 
 
+class OtherBytes(CorruptData):
+    """A chunk is not what was sent, though each of its batches may be right by its own CRC. ``chunk``: its number."""
+
+    def __init__(self, message: str, *, chunk: int, **facts: object) -> None:
+        super().__init__(message, **facts, chunk=chunk)
+        self.chunk = chunk
+
+
 class BatchTooLarge(TierstateError):
     """A batch unpacks to more than its reader takes; names its first offset and how much is taken."""
 

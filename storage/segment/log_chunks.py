@@ -12,9 +12,10 @@ from typing import Protocol, runtime_checkable
 
 import zstandard
 
-from ...state.errors import CorruptData
+from ...state.errors import CorruptData, OtherBytes
 from ...state.objects import ObjectInfo
 from ...state.offsets import ByteRange
+from ..crc32c import extended
 from ..object_store import MIB, RangeNotSatisfiable
 from .begun_chunk import Unpacking, unpacking
 from .buffers import Bytes, Memory, new_memory, put
@@ -48,10 +49,22 @@ class NearStore(Protocol):
 
 
 class LogChunks:
-    """Of the object ``key``. Thread-safe. ``cipher`` None: not encrypted."""
+    """Of the object ``key``. Thread-safe. ``cipher`` None: not encrypted.
 
-    def __init__(self, store: ObjectReads, key: str, *, compressed: bool, cipher: SegmentCipher | None) -> None:
-        self.key = key
+    ``checksums``: the CRC-32C of each chunk as it was sent; empty where the manifest does not say. What is handed out
+    of a chunk is of these bytes.
+    """
+
+    def __init__(
+        self,
+        store: ObjectReads,
+        key: str,
+        *,
+        compressed: bool,
+        cipher: SegmentCipher | None,
+        checksums: Sequence[int] = (),
+    ) -> None:
+        self.key, self.checksums = key, checksums
         self._store, self._compressed, self._cipher = store, compressed, cipher
         self._near = store if isinstance(store, NearStore) else None
         self._opened: NearObject | None = None
@@ -62,7 +75,7 @@ class LogChunks:
         """Stored bytes, one a chunk, of chunks that lie side by side: one request. ``memory``: for one that comes in
         pieces.
 
-        Raises ObjectNotFound, CorruptData (too short; names the chunk), Unavailable, Stopped.
+        Raises ObjectNotFound, CorruptData (too short; names the chunk), OtherBytes, Unavailable, Stopped.
         """
         waiting = iter(chunks)
         chunk = next(waiting)
@@ -74,9 +87,11 @@ class LogChunks:
                 while len(piece) - at >= (need := chunk.stored_size - filled):
                     if filled:
                         put(target, filled, view[at : at + need])
+                        self.require(chunk, target)
                         yield target.toreadonly()
                         target = memoryview(b"")  # it is the taker's
                     else:
+                        self.require(chunk, view[at : at + need])
                         yield piece[at : at + need]
                     at += need
                     chunk, filled = next(waiting, chunk), 0
@@ -84,6 +99,18 @@ class LogChunks:
                     target = target if filled else memory(chunk.stored_size)
                     put(target, filled, view[at:])
                     filled += len(piece) - at
+
+    def require(self, chunk: Chunk, stored: Bytes) -> None:
+        """Raises OtherBytes where this is not what was sent of the chunk."""
+        if self.checksums and (found := extended(0, stored)) != (expected := self.checksums[chunk.id]):
+            raise OtherBytes(
+                "a chunk has other bytes than were copied",
+                chunk=chunk.id,
+                file=self.key,
+                position=chunk.stored_start,
+                expected=f"{expected:08x}",
+                found=f"{found:08x}",
+            )
 
     def stored_into(self, target: memoryview, asked: ByteRange, stop: threading.Event, chunks: Sequence[Chunk]) -> None:
         """Exactly the bytes asked for, by one request, into as many of ``target``. Raises as `exact_range`."""

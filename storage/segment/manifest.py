@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import re
+import struct
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -92,10 +93,14 @@ class SegmentMetadata:
 
 @dataclass(frozen=True, slots=True)
 class SentChecksums:
-    """The CRC-32C of the log object and of the indexes object as they were sent: compressed, encrypted."""
+    """The CRC-32C of the log object and of the indexes object as they were sent: compressed, encrypted.
+
+    ``chunks``: the CRC-32C of each chunk as it is stored; empty in manifests of releases that did not keep them.
+    """
 
     log: int
     indexes: int
+    chunks: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,9 +193,10 @@ def parse_manifest(data: bytes, *, source: str) -> SegmentManifest:
         raise InvalidRequest("manifest from before October 2023, without segmentIndexes: not read", file=source)
     try:
         manifest = _manifest(record, source)
-        if manifest.tierstate is not None and manifest.tierstate.sent is not None:
-            if not _OWN_CHECKSUM.search(data) or with_own_checksum(data) != data:
-                raise CorruptData("the manifest is not what was written", field=OWN_CHECKSUM)
+        has_own = _OWN_CHECKSUM.search(data) is not None
+        has_sent = manifest.tierstate is not None and manifest.tierstate.sent is not None
+        if has_own != has_sent or (has_own and with_own_checksum(data) != data):  # a bit may flip in a name, too
+            raise CorruptData("the manifest is not what was written", field=OWN_CHECKSUM)
         return manifest
     except CorruptData as error:
         raise CorruptData(error.message, **{"file": source, **error.facts}) from error
@@ -256,7 +262,10 @@ def _block_record(block: TierstateBlock, encryption: Encryption | None) -> dict[
         "chunk_first_offsets": block.chunk_first_offsets,
     }
     if block.sent is not None:
+        chunks = block.sent.chunks
         record["object_crc32c"] = {"log": block.sent.log, "indexes": block.sent.indexes}
+        if chunks:
+            record["object_crc32c"]["chunks"] = _base64(struct.pack(f">{len(chunks)}I", *chunks))
         record[OWN_CHECKSUM] = "0" * 8
     if encryption is not None and encryption.key_fingerprint is not None:
         record["key_fingerprint"] = encryption.key_fingerprint
@@ -362,14 +371,20 @@ def _block(record: Any, chunks: int, source: str) -> TierstateBlock:
         Offset(_int(record, "log_start_offset")),
         tuple(None if each is None else Offset(_number(each, "chunk_first_offsets")) for each in first_offsets),
         aborted,
-        _sent(record.get("object_crc32c")),
+        _sent(record.get("object_crc32c"), chunks),
     )
 
 
-def _sent(record: Any) -> SentChecksums | None:
+def _sent(record: Any, chunks: int) -> SentChecksums | None:
     if record is None:
         return None
-    return SentChecksums(_int(record, "log"), _int(record, "indexes"))
+    sent = SentChecksums(_int(record, "log"), _int(record, "indexes"))
+    if "chunks" not in record:
+        return sent
+    coded = _bytes(record["chunks"], "object_crc32c.chunks")
+    if len(coded) != 4 * chunks:
+        raise CorruptData("not one checksum a chunk", field="object_crc32c.chunks", chunks=chunks)
+    return replace(sent, chunks=struct.unpack(f">{chunks}I", coded))
 
 
 def _aborted(record: Any) -> tuple[AbortedRange, ...]:

@@ -82,7 +82,7 @@ def require_described(manifest: SegmentManifest, fact: RemoteSegment, by: Collec
 
 
 class SegmentReader:
-    """One segment. Thread-safe.
+    """One segment. Thread-safe. ``unproven``: chunks are not compared with the checksums that the manifest has of them.
 
     A range is read by windows of adjacent chunks (`log_chunks.WINDOW_BYTES`, or one larger chunk), one request each,
     ``parallel`` of them at a time. Memory of a read: ``parallel`` windows, stored and plain, and one with the caller.
@@ -98,9 +98,11 @@ class SegmentReader:
         keys: KeyUnwrapper | None = None,
         cache: ChunkCache | None = None,
         parallel: int = PARALLEL,
+        unproven: bool = False,
     ) -> None:
         self.manifest = manifest
-        self._store, self._base_key, self._cache, self._parallel = store, base_key, cache, parallel
+        self._store, self._base_key, self._keys = store, base_key, keys
+        self._cache, self._parallel = cache, parallel
         self.first_batches: dict[int, int] = {}
         """Where in the plain log they begin, of the chunks in which somebody looked for that."""
         self._log_key = object_key(base_key, ObjectKind.LOG)
@@ -112,9 +114,17 @@ class SegmentReader:
                     "segment is encrypted and no key ring was given", key=base_key, key_id=manifest.encryption.key_id
                 )
             self._cipher = SegmentCipher(manifest.encryption, keys, source=object_key(base_key, ObjectKind.MANIFEST))
-        self.log = LogChunks(store, self._log_key, compressed=manifest.compression, cipher=self._cipher)
-        # Stored as it is: any byte range can be read without its chunk.
+        sent = None if manifest.tierstate is None else manifest.tierstate.sent
+        self.log = LogChunks(
+            store,
+            self._log_key,
+            compressed=manifest.compression,
+            cipher=self._cipher,
+            checksums=() if sent is None or unproven else sent.chunks,
+        )
         self._as_it_is = not manifest.compression and manifest.encryption is None
+        self._by_bytes = self._as_it_is and not self.log.checksums
+        """Any byte range can be read without its chunk."""
         if min(manifest.chunks.stored_sizes) < 1 and manifest.chunks.file_bytes:
             raise CorruptData("the manifest says that a chunk is stored in no bytes", file=self._log_key)
         if self._as_it_is and not manifest.chunks.is_plain:
@@ -133,6 +143,10 @@ class SegmentReader:
         """By the base key or the manifest's. Raises what `read_manifest` raises; InvalidRequest without a key ring."""
         return cls(store, base_of(key), read_manifest(store, key), keys=keys, cache=cache, parallel=parallel)
 
+    def unproven(self) -> SegmentReader:
+        """The segment past the cache, whatever its chunks hold: to find out which batch is wrong."""
+        return SegmentReader(self._store, self._base_key, self.manifest, keys=self._keys, unproven=True)
+
     @property
     def plain_bytes(self) -> int:
         return self.manifest.chunks.file_bytes
@@ -147,7 +161,7 @@ class SegmentReader:
         stop = min(stop, self.plain_bytes)
         if stop <= start:
             return in_order((), self._parallel)
-        if self._cache is None and self._as_it_is:
+        if self._cache is None and self._by_bytes:
             return in_order(self._direct(start, stop), self._parallel)
         return self._by_chunk(start, stop, self.chunks_of(start, stop), alone)
 
@@ -173,7 +187,7 @@ class SegmentReader:
         """The plain log from ``start`` to ``stop``, cut into what `load` reads by one request: about ``window_bytes``,
         where chunks must be opened whole chunks, so that the first begins before ``start`` and the last ends later.
         """
-        if self._as_it_is:
+        if self._by_bytes:
             for position in range(start, stop, window_bytes):
                 yield ByteRange(position, min(position + window_bytes, stop))
         else:
@@ -188,6 +202,9 @@ class SegmentReader:
         chunks = self.chunks_of(plain.start, plain.stop)
         if self._as_it_is:
             self.log.stored_into(window.data, plain, left, chunks)
+            if self.log.checksums:
+                for chunk in chunks:
+                    self.log.require(chunk, window.data[chunk.plain_start - plain.start :][: chunk.plain_size])
             return window
         at = 0
         with closing(self.log.stored(chunks, left)) as stored:

@@ -22,6 +22,7 @@ import google_crc32c
 import zstandard
 
 from ...state.errors import CorruptData, InvalidRequest
+from ..crc32c import extended
 from ..object_store import MIB, Data
 from .chunks import ChunkIndex
 from .encryption import OVERHEAD_BYTES, SegmentCipher
@@ -109,6 +110,8 @@ class WorkAhead:
 class LogTransform:
     """One pass over one log: take `pieces` once, to the end; the attributes then speak of all of it.
 
+    ``stored_crc32c`` and ``chunk_crc32c``: the CRC-32C of all that is stored, and of each chunk as it is stored.
+
     ``log``: pieces of any size, ``log_bytes`` in all; none is used after the next one is asked for. ``key`` names the
     log in errors. ``stored_limit``: the most bytes that may be stored.
     """
@@ -117,7 +120,8 @@ class LogTransform:
         self, log: Iterable[Data], log_bytes: int, form: ChunkForm, key: str, stored_limit: int | None = None
     ) -> None:
         self.sha256 = hashlib.sha256()
-        self.crc32c = 0
+        self.crc32c = self.stored_crc32c = 0
+        self.chunk_crc32c: list[int] = []
         self._log, self._log_bytes, self._form = log, log_bytes, form
         self._key, self._stored_limit = key, stored_limit
         self._stored_sizes: list[int] = []
@@ -134,7 +138,9 @@ class LogTransform:
             pieces = self._summed()
             if threaded:
                 pieces = ahead(pieces, ahead_bytes)
-            if not self._form.as_it_is:
+            if self._form.as_it_is:
+                pieces = self._as_it_is(pieces)
+            else:
                 pieces = self._stored(pieces)
                 if threaded:
                     pieces = ahead(pieces, ahead_bytes)
@@ -162,13 +168,31 @@ class LogTransform:
                 seen=f"{seen} or more" if seen > self._log_bytes else seen,
             )
 
+    def _as_it_is(self, plain: Pieces) -> Pieces:
+        """The pieces as they come, however they lie over the chunks."""
+        chunk_bytes, position = self._form.chunk_bytes, 0
+        with closing(plain):
+            for piece in plain:
+                at = 0
+                while at < len(piece):
+                    if position % chunk_bytes == 0:
+                        self.chunk_crc32c.append(0)
+                    part = memoryview(piece)[at : at + chunk_bytes - position % chunk_bytes]
+                    self.chunk_crc32c[-1] = extended(self.chunk_crc32c[-1], part)
+                    at, position = at + len(part), position + len(part)
+                yield piece
+        self.stored_crc32c = self.crc32c
+
     def _stored(self, plain: Pieces) -> Pieces:
         stored_bytes = 0
         with closing(plain):
             for chunk in self._chunks(plain):
                 began = stored_bytes
+                self.chunk_crc32c.append(0)
                 for piece in self._form.encrypted_pieces(chunk):
                     stored_bytes += len(piece)
+                    self.stored_crc32c = extended(self.stored_crc32c, piece)
+                    self.chunk_crc32c[-1] = extended(self.chunk_crc32c[-1], piece)
                     if self._stored_limit is not None and stored_bytes > self._stored_limit:
                         raise InvalidRequest("Aiven's reader cannot read a log object this long", file=self._key)
                     yield bytes(piece)

@@ -54,7 +54,7 @@ class SegmentSource:
 class LogObject:
     """A written log object. Checksums are of the plain log; `chunks` has its sizes, plain and stored.
 
-    ``object_crc32c``: the CRC-32C of the object as it was sent.
+    ``object_crc32c``, ``chunk_crc32c``: the CRC-32C of the object as it was sent, and of each of its chunks.
     """
 
     chunks: ChunkIndex
@@ -62,6 +62,7 @@ class LogObject:
     sha256: bytes
     crc32c: int
     object_crc32c: int
+    chunk_crc32c: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,13 +120,10 @@ def put_log(
         raise InvalidRequest("Aiven's reader cannot read a log this long", log_bytes=source.log_bytes, limit=limit)
     key = object_key(base_key, ObjectKind.LOG)
     log = LogTransform(source.log, source.log_bytes, form, key, limit)
-    object_crc32c = 0
 
     def paced(pieces: Iterable[bytes]) -> Iterator[bytes]:
-        nonlocal object_crc32c
         for piece in pieces:
             pace(len(piece))
-            object_crc32c = google_crc32c.extend(object_crc32c, piece)
             yield piece
 
     with closing(log.pieces(work_ahead or WorkAhead())) as pieces:
@@ -133,7 +131,7 @@ def put_log(
     chunks = log.chunk_index()
     if stored != chunks.stored_bytes:
         raise CorruptData("the store took another number of bytes", file=key, stored=stored, sent=chunks.stored_bytes)
-    return LogObject(chunks, stored, log.sha256.digest(), log.crc32c, object_crc32c)
+    return LogObject(chunks, stored, log.sha256.digest(), log.crc32c, log.stored_crc32c, tuple(log.chunk_crc32c))
 
 
 def put_indexes(

@@ -48,12 +48,16 @@ Row = tuple[int, int, bytes | None, bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How segments are made. ``layout``: full (a record for each offset), transactions, or compacted."""
+    """How segments are made. ``layout``: full (a record for each offset), transactions, or compacted.
+
+    ``older``: as releases made them that kept no checksums of chunks.
+    """
 
     name: str
     layout: str = "full"
     compression: Compression = Compression.NONE
     encrypted: bool = False
+    older: bool = False
 
     @property
     def as_it_is(self) -> bool:
@@ -251,7 +255,7 @@ def made_segments(form: Form, path: Path) -> Iterator[Segments]:
         tiers = TwoTiers(TopicIdPartition(TOPIC_ID, partition), TOPIC, into)
         tiers.compression, tiers.keys = form.compression, KEYS if form.encrypted else None
         tiers.random, tiers._segments = draw.randbytes, first_id
-        return made, tiers, tiers.copy_all(made, chunk_bytes=CHUNK_BYTES)
+        return made, tiers, tiers.copy_all(made, chunk_bytes=CHUNK_BYTES, older=form.older)
 
     folder, tiers, segments = copied("log", store, 0)
     other_root = path / "others"

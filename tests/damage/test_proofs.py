@@ -12,14 +12,24 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from tests.damage.damages import LOG, Damage, damages
-from tests.damage.readers import Reader, by_time, consumer, digest, proxy, read_records
+from tests.damage.readers import (
+    OTHERS,
+    PIECES,
+    SEGMENTS,
+    Reader,
+    by_time,
+    consumer,
+    digest,
+    proxy,
+    read_records,
+)
 from tests.damage.segments import CHUNK_BYTES, TOPIC, Form, Row, Segments, batch_positions, made_segments
 from tests.log.batches import TIME
 from tierstate.consumer.assigned_partition import AssignedPartition
 from tierstate.consumer.remote_runs import RemoteRuns
 from tierstate.fetch.logical import Ask
 from tierstate.fetch.proven_log import AnotherLog
-from tierstate.state.errors import CorruptData
+from tierstate.state.errors import CorruptData, TierstateError
 from tierstate.state.offsets import Extent, Offset
 from tierstate.state.routing import ReadRemote
 
@@ -30,8 +40,8 @@ Make = Callable[..., Segments]
 def make(tmp_path: Path) -> Iterator[Make]:
     opened = list[AbstractContextManager[Segments]]()
 
-    def made(layout: str = "full") -> Segments:
-        opened.append(made_segments(Form(layout, layout), tmp_path / layout))
+    def made(layout: str = "full", older: bool = False) -> Segments:
+        opened.append(made_segments(Form(layout, layout, older=older), tmp_path / layout))
         return opened[-1].__enter__()
 
     yield made
@@ -45,7 +55,7 @@ def pasted(segments: Segments) -> None:
 
 
 def test_where_a_gap_is_legal_the_first_batch_of_a_chunk_and_the_last_of_all_do_not_move(make: Make) -> None:
-    segments = make("compacted")
+    segments = make("compacted", older=True)
     log, positions = segments.log, batch_positions(segments.log)
     leads = [at for before, at in pairwise(positions) if before // CHUNK_BYTES < at // CHUNK_BYTES]
     tried = 0
@@ -105,7 +115,7 @@ def test_a_time_index_is_proven_once_and_again_where_it_is_another(make: Make) -
 
 @pytest.mark.parametrize("reader", [Reader("digest", digest), Reader("read_records", read_records)])
 def test_a_segment_that_is_scanned_from_end_to_end_is_the_one_that_was_copied(reader: Reader, make: Make) -> None:
-    segments = make()
+    segments = make(older=True)
     pasted(segments)
     found = list[Row]()
     with pytest.raises(AnotherLog, match=segments.segment.object_key):
@@ -115,7 +125,7 @@ def test_a_segment_that_is_scanned_from_end_to_end_is_the_one_that_was_copied(re
 
 @pytest.mark.parametrize("layout", ["full", "compacted", "transactions"])
 def test_a_consumer_takes_nothing_of_another_log(layout: str, make: Make) -> None:
-    segments = make(layout)
+    segments = make(layout, older=True)
     pasted(segments)
     found = list[Row]()
     with pytest.raises(AnotherLog):
@@ -125,7 +135,7 @@ def test_a_consumer_takes_nothing_of_another_log(layout: str, make: Make) -> Non
 
 def test_another_log_is_read_from_its_start_again_before_a_consumer_gets_more_of_it(make: Make) -> None:
     """Also where an earlier piece was handed out before the end of the log told."""
-    segments = make()
+    segments = make(older=True)
     runs, part = RemoteRuns(), AssignedPartition(TopicPartition(TOPIC, 0, 40))
     with segments.reader() as reader:
         log = reader.partition(TOPIC, 0)
@@ -172,3 +182,26 @@ def test_crcs_of_pasted_batches_are_right(make: Make) -> None:
         size = 12 + int.from_bytes(other[at + 8 : at + 12], "big")
         crc = int.from_bytes(other[at + 17 : at + 21], "big")
         assert google_crc32c.value(other[at + 21 : at + size]) == crc
+
+
+@pytest.mark.parametrize("reader", [*SEGMENTS[:2], *SEGMENTS[3:], *PIECES, OTHERS[0]], ids=lambda reader: reader.name)
+def test_a_part_of_another_log_is_not_handed_out(reader: Reader, make: Make) -> None:
+    """Though each batch of it is right, and nobody reads to its end."""
+    segments = make()
+    pasted(segments)
+    with pytest.raises(TierstateError, match=f"other bytes|{TOPIC}-0"):
+        print(*reader.rows(segments, Extent(Offset(52), Offset(60))))
+
+
+@pytest.mark.parametrize("reader", [*PIECES, OTHERS[0]], ids=lambda reader: reader.name)
+def test_what_lies_before_a_bad_batch_in_its_chunks_is_handed_out(reader: Reader, make: Make) -> None:
+    """Whether it is the first batch in its chunk, or the last one, which goes on in the next chunk."""
+    segments = make()
+    for at in batch_positions(segments.log):
+        value = at + 160
+        flipped = bytes([segments.log[value] ^ 1])
+        segments.put({**segments.whole, LOG: segments.log[:value] + flipped + segments.log[value + 1 :]})
+        found = list[Row]()
+        with pytest.raises(TierstateError):
+            found.extend(reader.rows(segments, segments.extent))
+        assert found == segments.expected(Extent(Offset(0), Offset(span(segments.log, at)[0])))

@@ -225,7 +225,7 @@ def damaged(golden: Golden) -> None:
 
 
 def test_checksums_are_looked_at_where_bytes_are_at_hand(golden_log: Make) -> None:
-    golden = golden_log("none", clock=ManualClock(), compression=Compression.NONE)
+    golden = golden_log("none", clock=ManualClock(), compression=Compression.NONE, older=True)
     damaged(golden)
     golden.reader.fetch("t", 0, 0, tier=Tier.REMOTE)
     with pytest.raises(CorruptData):
@@ -233,7 +233,7 @@ def test_checksums_are_looked_at_where_bytes_are_at_hand(golden_log: Make) -> No
 
 
 def test_what_was_right_once_is_right_as_long_as_it_stays_in_the_cache(golden_log: Make) -> None:
-    golden = golden_log("none", clock=ManualClock(), compression=Compression.NONE)
+    golden = golden_log("none", clock=ManualClock(), compression=Compression.NONE, older=True)
     whole = golden.reader.fetch("t", 0, 0, max_bytes=4096, tier=Tier.REMOTE)
     assert at_hand(golden, 0) == at_hand(golden, 0) == whole
     damaged(golden)

@@ -51,7 +51,7 @@ def test_a_flipped_bit_of_any_batch_is_refused_before_its_records_are_handed_out
 def test_who_reads_a_segment_from_end_to_end_refuses_another_log_of_the_same_offsets(
     read_bytes: int, chunk_bytes: int, golden_log: Callable[..., Golden]
 ) -> None:
-    golden = golden_log("none", copies=1, chunk_bytes=chunk_bytes, compression=Compression.NONE)
+    golden = golden_log("none", copies=1, chunk_bytes=chunk_bytes, compression=Compression.NONE, older=True)
     (segment,) = golden.segments
     store, key = golden.tiers.store, object_key(segment.object_key, ObjectKind.LOG)
     another = bytearray(store.get(key))

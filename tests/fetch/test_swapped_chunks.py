@@ -79,7 +79,7 @@ Read = Callable[[MemoryStore, RemoteSegment, int], Iterator[Row]]
 def test_swapped_chunks_are_corrupt_and_nothing_wrong_is_read_before(
     case: str, foreign: bool, read_bytes: int, read: Read, golden_log: Callable[..., Golden]
 ) -> None:
-    golden = golden_log(case, copies=1, foreign=foreign, chunk_bytes=CHUNK_BYTES)
+    golden = golden_log(case, copies=1, foreign=foreign, older=True, chunk_bytes=CHUNK_BYTES)
     (segment,) = golden.segments
     whole = encrypted(golden.folder, golden.tiers.store, segment, CHUNK_BYTES)
     expected = list(read(whole, segment, read_bytes))
@@ -133,7 +133,7 @@ def aligned(tmp_path: Path, full: bool) -> Callable[[bool], tuple[MemoryStore, R
         place = TopicIdPartition(TopicId.of(b"golden-topic-id!"), 0)
         tiers = TwoTiers(place, "t", MemoryStore())
         tiers.elect(folder.lineage())
-        segment = tiers.copy(folder, 0, RECORDS * BATCHES, chunk_bytes=len(batches[0]), foreign=foreign)
+        segment = tiers.copy(folder, 0, RECORDS * BATCHES, chunk_bytes=len(batches[0]), foreign=foreign, older=True)
         tiers.view.close()
         return encrypted(folder, tiers.store, segment, len(batches[0])), segment
 

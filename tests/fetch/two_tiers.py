@@ -63,6 +63,7 @@ from tierstate.storage.segment.keyring import KeyRing
 from tierstate.storage.segment.manifest import (
     SegmentManifest,
     SegmentMetadata,
+    SentChecksums,
     TierstateBlock,
     with_own_size,
 )
@@ -174,11 +175,13 @@ class TwoTiers:
         *,
         chunk_bytes: int = 4096,
         foreign: bool = False,
+        older: bool = False,
         many_aborted: bool = False,
     ) -> RemoteSegment:
         """One segment: objects, then facts.
 
-        ``foreign``: without our block in the manifest. ``many_aborted``: more aborted ranges than a fact holds.
+        ``foreign``: without our block in the manifest; ``older``: without checksums of the chunks.
+        ``many_aborted``: more aborted ranges than a fact holds.
         """
         self._segments += 1
         segment_id = RemoteSegmentId.of(self._segments.to_bytes(16, "big"))
@@ -186,7 +189,7 @@ class TwoTiers:
         offsets = OffsetRange(Offset(base), Offset(next_base - 1))
         attempt = CopyAttempt(self.partition, self.name, segment_id, offsets, key, self.term, BrokerId(1), NOW)
         self.say(SegmentCopyStarted(attempt))
-        segment = self._upload(folder, attempt, chunk_bytes, foreign, many_aborted)
+        segment = self._upload(folder, attempt, chunk_bytes, foreign, older, many_aborted)
         self.say(SegmentCopyFinished(segment))
         return segment
 
@@ -205,7 +208,7 @@ class TwoTiers:
         return LogReader(self.view, control, local, remote, SystemClock())
 
     def _upload(
-        self, folder: Folder, attempt: CopyAttempt, chunk_bytes: int, foreign: bool, many_aborted: bool
+        self, folder: Folder, attempt: CopyAttempt, chunk_bytes: int, foreign: bool, older: bool, many_aborted: bool
     ) -> RemoteSegment:
         base, log = attempt.offsets.start, folder.file(attempt.offsets.start, ".log")
         headers = list(iter_batches(log, source="folder"))
@@ -252,7 +255,8 @@ class TwoTiers:
             copied_at=NOW,
         )
         firsts = first_offsets(((h.position, Offset(h.base_offset)) for h in headers), chunk_bytes, len(log))
-        block = TierstateBlock(segment, "cluster", TopicId.of(b"t" * 16), Offset(0), firsts, touching)
+        sent = SentChecksums(written.object_crc32c, indexes.object_crc32c, () if older else written.chunk_crc32c)
+        block = TierstateBlock(segment, "cluster", TopicId.of(b"t" * 16), Offset(0), firsts, touching, sent)
         metadata = SegmentMetadata(
             attempt.partition, attempt.topic, attempt.segment_id, attempt.offsets.start, attempt.offsets.end,
             segment.max_timestamp, 1, NOW, epochs, segment.transaction_index_empty,

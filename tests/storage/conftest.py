@@ -241,7 +241,7 @@ def write_segment() -> WriteSegment:
             Offset(1000),
             firsts,
             AbortedRanges.of(aborted).entries or aborted,
-            SentChecksums(written.object_crc32c, indexes.object_crc32c),
+            SentChecksums(written.object_crc32c, indexes.object_crc32c, written.chunk_crc32c),
         )
         metadata = metadata_of(segment, TimestampMs(1_700_000_001_000))
         compressed = compression is Compression.ZSTD

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -181,14 +180,7 @@ def test_no_byte_of_a_manifest_of_ours_changes_unseen(write_segment: WriteSegmen
     store = MemoryStore()
     write_segment(store, bytes(4321))
     data = store.get(object_key(BASE_KEY, ObjectKind.MANIFEST))
-    whole = parse_manifest(data, source="m")
     for at in range(len(data)):
         damaged = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
-        try:
-            found = parse_manifest(damaged, source="m")
-        except (CorruptData, InvalidRequest):
-            continue
-        assert found.tierstate is None or found.tierstate.sent is None, f"byte {at}"
-        # the name of one field: what is left of the manifest is read as that of another writer, or of an older release
-        kept = replace(found, metadata=whole.metadata, tierstate=whole.tierstate)
-        assert kept == whole, f"byte {at}"
+        with pytest.raises((CorruptData, InvalidRequest)):
+            parse_manifest(damaged, source=f"m, byte {at}")

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import google_crc32c
 import pytest
 
 from tierstate.state.errors import CorruptData, InvalidRequest
@@ -188,7 +189,9 @@ def encrypted(store: ObjectStore, write_segment: WriteSegment, ring: KeyRing, lo
         indexes_object_bytes=len(indexes),
     )
     index = type(manifest.chunks).of_fixed(1000, len(log), 1028, len(chunks[-1]))
-    block = replace(manifest.tierstate, segment=segment)
+    assert manifest.tierstate.sent is not None
+    sent = replace(manifest.tierstate.sent, chunks=tuple(map(google_crc32c.value, chunks)))
+    block = replace(manifest.tierstate, segment=segment, sent=sent)
     whole = with_own_size(replace(manifest, chunks=index, indexes=spans, encryption=encryption, tierstate=block))
     store.put_if_absent(object_key(BASE_KEY, ObjectKind.MANIFEST), format_manifest(whole))
     assert whole.tierstate is not None
