@@ -103,6 +103,7 @@ OF_ERROR: dict[type[BaseException], ProblemKind] = {
     errors.Difference: ProblemKind(500, 50058),
     errors.HistoryBroken: ProblemKind(500, 50059),
     errors.PrefixContested: ProblemKind(500, 50061),
+    errors.Undecodable: ProblemKind(500, 50062),  # an agent's, not the caller's
     errors.LineageTooLong: ProblemKind(500, 50060),  # an agent's, not the caller's
 }
 UNKNOWN_PARTITION = 40402

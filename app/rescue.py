@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from ..leader.object_proof import require_decodable
 from ..log.partition import PartitionFolder, folder_name, open_partition
 from ..rules.trim import doubt_of
 from ..state.errors import CorruptData, InvalidRequest, TierstateError, Unavailable
@@ -104,7 +105,9 @@ def prove(segment: LeadingSegment, store: ObjectReader, keys: KeyUnwrapper | Non
         found = hashlib.file_digest(file, "sha256").digest()
     if found != segment.copy.log_sha256:
         raise CorruptData("the local segment is not the one that was copied: its SHA-256 is another", file=segment.path)
-    SegmentReader.open(store, segment.copy.object_key, keys=keys).verify(segment.copy)
+    copy = SegmentReader.open(store, segment.copy.object_key, keys=keys)
+    require_decodable(segment.copy, copy.manifest)
+    copy.verify(segment.copy)
 
 
 def take_away(segment: LeadingSegment) -> None:

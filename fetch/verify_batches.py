@@ -9,7 +9,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
-from ..log.batch import CONTROL, HEADER_BYTES, TRANSACTIONAL, BatchHeader, read_header
+from ..log.batch import CODEC, CONTROL, HEADER_BYTES, TRANSACTIONAL, BatchHeader, read_header
+from ..log.record_parser import is_decodable
 from ..state.errors import CorruptData
 from ..state.object_keys import ObjectKind, object_key
 from ..state.offsets import Offset
@@ -21,12 +22,15 @@ _PREFIX_BYTES = 12
 _NOWHERE = 2**63
 MARKER_BYTES = 4096
 """More than any marker has: a control batch that claims more is handed on without its record."""
+PLAIN_BYTES = 16 << 20
+"""An uncompressed batch that claims more is not looked into: it bounds the memory that a damaged header can take."""
 
 
 class ChunkTable:
-    """Of one log: `take` its plain bytes in order, then `check`. Memory: one marker and an offset a chunk.
+    """Of one log: `take` its plain bytes in order, then `check`. Memory: one uncompressed batch and an offset a chunk.
 
     ``of_transactions`` is given each batch that is of one, and markers whole: header, bytes, position of the bytes.
+    ``undecodable``: the base offset of the first batch that readers refuse, by the manifest or by its records.
     """
 
     def __init__(
@@ -36,6 +40,7 @@ class ChunkTable:
         of_transactions: Callable[[BatchHeader, bytes, int], object] = lambda batch, data, position: None,
     ) -> None:
         self._base_key, self._manifest, self._of_transactions = base_key, manifest, of_transactions
+        self.undecodable = None if manifest.tierstate is None else manifest.tierstate.undecodable
         self._firsts: dict[int, Offset] = {}
         self._tail = b""
         self._seen = self._next = 0
@@ -52,24 +57,29 @@ class ChunkTable:
                 if magic != 2 or length < HEADER_BYTES - _PREFIX_BYTES:
                     position = _NOWHERE  # no batch: nothing is to be found behind it
                     break
-                if attributes & (TRANSACTIONAL | CONTROL):
-                    if attributes & CONTROL and stop - position < _PREFIX_BYTES + length <= MARKER_BYTES:
-                        break  # the marker that the next piece goes on with
-                    self._hand_on(data, start, position)
+                looked_into = MARKER_BYTES if attributes & CONTROL else 0 if attributes & CODEC else PLAIN_BYTES
+                if stop - position < _PREFIX_BYTES + length <= looked_into:
+                    break  # the batch that the next piece goes on with
+                if looked_into or attributes & TRANSACTIONAL:
+                    self._look(data, start, position)
                 if position // chunk_bytes not in self._firsts:
                     self._firsts[position // chunk_bytes] = Offset(base)
                 position += _PREFIX_BYTES + length
             self._next = position
-        # the header or marker that the next piece goes on with
+        # the header or batch that the next piece goes on with
         self._tail = data[-(stop - self._next) :] if self._next < stop else b""
         self._seen = stop
 
-    def _hand_on(self, data: bytes, start: int, position: int) -> None:
+    def _look(self, data: bytes, start: int, position: int) -> None:
         try:
             header = read_header(memoryview(data), position - start, "log", start)
         except CorruptData:
             return  # its checksum says so
-        self._of_transactions(header, data, start)
+        if header.attributes & (TRANSACTIONAL | CONTROL):
+            self._of_transactions(header, data, start)
+        plain = not header.attributes & (CODEC | CONTROL) and header.size_bytes <= PLAIN_BYTES
+        if plain and self.undecodable is None and not is_decodable(data, position - start, header):
+            self.undecodable = Offset(header.base_offset)
 
     def check(self) -> None:
         """Raises CorruptData: for a log that is not batches from end to end; naming the manifest and the first chunk

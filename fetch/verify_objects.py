@@ -2,7 +2,8 @@
 
 Level 1: the three objects of every readable segment exist, and facts name every object there is. Level 2: sizes are as
 described, and each manifest describes what its fact describes, field by field. Level 3: every byte, by checksum, and
-by the batches that are there the manifest's chunk table, its aborted ranges and the transaction index.
+by the batches that are there the manifest's chunk table, its aborted ranges and the transaction index, and records that
+readers refuse although Kafka serves them.
 
 A partition lives on while it is verified: what looks wrong counts only if it still does in a view taken afterwards.
 Memory: the findings, and what `AT_ONCE` segments need at a time.
@@ -175,6 +176,10 @@ class Verifier:
         except (ObjectNotFound, CorruptData) as error:
             yield _wrong(3, segment, str(error.facts.get("file") or error.facts.get("key")), str(error))
             return
+        if table.undecodable is not None:
+            what = f"readers refuse the batch at offset {table.undecodable}, and Kafka serves it"
+            log = object_key(segment.object_key, ObjectKind.LOG)
+            yield Finding(3, Severity.FINDING, segment.partition, what, segment.segment_id, log)
         checked.bytes_read += read.log_bytes + read.indexes_bytes
         checked.markers = found.manifest
 

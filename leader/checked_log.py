@@ -3,7 +3,8 @@
 Checked: CRC-32C, magic 2, strictly increasing offsets inside the segment's range, leader epochs that agree with the
 lineage. The indexes that the broker left are checked against it, and rebuilt where they do not fit. What is aborted is
 read from the markers, never from the broker's transaction index. The largest timestamp is that of all batches, markers
-of transactions too, as Kafka's retention has it (KIP-405, seen by the gold run). Memory: 256 KiB or the largest batch,
+of transactions too, as Kafka's retention has it (KIP-405, seen by the gold run). A batch that Kafka serves and readers
+of the remote tier refuse is copied, and noted. Memory: 256 KiB or the largest batch,
 and the indexes twice, the broker's and ours: 3 MiB for 1 GiB of batches of 16 KiB, 10 MiB where they have 4; and
 `log.transactions`, 6 MiB for 20,000 aborted ones.
 """
@@ -12,9 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..log.batch import CONTROL, HEADER_BYTES, TRANSACTIONAL, BatchHeader, iter_batches
+from ..log.batch import CODEC, CONTROL, HEADER_BYTES, TRANSACTIONAL, BatchHeader, iter_batches
 from ..log.local_log import SegmentFiles
 from ..log.offset_index import OffsetIndexBuilder, OffsetIndexCheck, offset_index_entries
+from ..log.record_parser import is_decodable
 from ..log.time_index import TimeIndexBuilder, TimeIndexCheck, time_index_entries
 from ..log.transaction_check import TransactionIndexCheck
 from ..state.errors import CorruptData
@@ -43,6 +45,7 @@ class CheckedLog:
         self.last_record_offset = Offset(offsets.start - 1)
         self.max_timestamp = TimestampMs(-1)
         self.first_codec: int | None = None
+        self.undecodable: Offset | None = None
         self._batch_starts: dict[int, Offset] = {}
 
     def pieces(self) -> Iterator[memoryview]:
@@ -58,6 +61,9 @@ class CheckedLog:
                 self._check(batch)
                 if batch.attributes & (TRANSACTIONAL | CONTROL):
                     self._transactions.add(batch, window, position)
+                plain = not batch.attributes & (CODEC | CONTROL)  # a broker checks the offsets of compressed records
+                if plain and self.undecodable is None and not is_decodable(window, batch.position - position, batch):
+                    self.undecodable = Offset(batch.base_offset)
                 stop = batch.position + batch.size_bytes
             taken = stop - position
             claimed = self._claimed(window[taken : taken + HEADER_BYTES], stop)

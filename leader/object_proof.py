@@ -14,7 +14,7 @@ import google_crc32c
 
 from ..rules.missing import objects_of
 from ..rules.recovery import FoundSegment
-from ..state.errors import CorruptData, InvalidRequest, ObjectNotFound
+from ..state.errors import CorruptData, InvalidRequest, ObjectNotFound, Undecodable
 from ..state.object_keys import ObjectKind, object_key
 from ..state.objects import ObjectInfo
 from ..state.offsets import ByteRange
@@ -40,10 +40,12 @@ class ObjectProof:
     def require(self, segment: RemoteSegment) -> None:
         """Memory: one piece of an object, or what `SegmentReader.verify` takes.
 
-        Raises CorruptData naming the object that is missing or different, and what the store raises.
+        Raises CorruptData naming the object that is missing or different, Undecodable, and what the store raises.
         """
         objects = {key: self._head(key, size) for key, size in objects_of(segment).items()}
-        self._require_contents(segment, self._manifest(segment, objects), objects)
+        manifest = self._manifest(segment, objects)
+        require_decodable(segment, manifest)
+        self._require_contents(segment, manifest, objects)
 
     def _require_contents(
         self, segment: RemoteSegment, manifest: SegmentManifest, objects: Mapping[str, ObjectInfo]
@@ -101,6 +103,18 @@ class ObjectProof:
             for piece in self.store.stream_range(key, ByteRange(0, size)):
                 crc32c = google_crc32c.extend(crc32c, piece)
         return crc32c
+
+
+def require_decodable(segment: RemoteSegment, manifest: SegmentManifest) -> None:
+    """Raises Undecodable for a segment of which Kafka serves records that readers of the remote tier refuse."""
+    if manifest.tierstate is not None and manifest.tierstate.undecodable is not None:
+        place = f"{segment.topic}:{segment.partition.partition}"
+        raise Undecodable(
+            "readers of the remote tier refuse a batch that Kafka serves, so the broker keeps its segment: write its "
+            f"records again, then tierstate delete-records {place} --before {segment.offsets.end + 1}",
+            batch=manifest.tierstate.undecodable,
+            object_key=segment.object_key,
+        )
 
 
 def _not_restored(problem: str, key: str) -> CorruptData:

@@ -135,6 +135,7 @@ def upload(
                 chunk_first_offsets=log.chunk_first_offsets(),
                 aborted=aborted,
                 sent=SentChecksums(written.object_crc32c, indexes.object_crc32c, written.chunk_crc32c),
+                undecodable=log.undecodable,
             ),
         )
     )

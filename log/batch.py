@@ -22,8 +22,8 @@ MAX_BATCH_BYTES = 2**31 - 1
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 CREATE_TIME, APPEND_TIME = 0, 1
-TRANSACTIONAL, CONTROL = 16, 32
-"""Bits of the attributes; markers of transactions have both."""
+CODEC, TRANSACTIONAL, CONTROL = 7, 16, 32
+"""Bits of the attributes; markers of transactions have the latter two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class BatchHeader:
     @property
     def codec(self) -> int:
         """Index into `CODECS`."""
-        return self.attributes & 7
+        return self.attributes & CODEC
 
     @property
     def timestamp_type(self) -> int:

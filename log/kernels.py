@@ -30,7 +30,7 @@ from .lazy_kernel import (
     word_at,
 )
 from .record_parser import FULL as FULL
-from .record_parser import HEADERS, LENGTH, MAX_HEADERS, ORDER, RANGE, SHORT, SURPLUS
+from .record_parser import HEADERS, LENGTH, MAX_HEADERS, RANGE, SHORT, SURPLUS
 from .record_parser import MAX_OFFSET as MAX_OFFSET
 from .record_parser import OK as OK
 from .record_parser import REASONS as REASONS
@@ -215,11 +215,11 @@ def parse(
                 here = _past_headers(here, stop_at, count)
             if here != stop_at:
                 return LENGTH
-            if delta < 0 or delta > last - base:
+            if delta > last - base:
                 return RANGE
             offset = base + delta
             if offset <= previous:
-                return ORDER
+                continue  # passed over, as Kafka's consumer does: its next fetch offset is above it
             previous = offset
             if offset < first or offset > final:
                 continue

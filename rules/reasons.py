@@ -64,6 +64,7 @@ class Reason(StrEnum):
     PREFIX_ON_TRIAL = "prefix-on-trial"
     TIER_STATE_LOST = "tier-state-lost"
 
+    UNDECODABLE = "undecodable"
     CORRUPT_DATA = "corrupt-data"
     STORE_AWAY = "store-away"
     STORE_FULL = "store-full"
@@ -86,6 +87,7 @@ class Why:
 
 
 _FAILURES: tuple[tuple[tuple[type[TierstateError], ...], Reason], ...] = (
+    ((errors.Undecodable,), Reason.UNDECODABLE),
     ((errors.CorruptData, errors.ObjectNotFound), Reason.CORRUPT_DATA),
     ((errors.StorageUnavailable, errors.Throttled), Reason.STORE_AWAY),
     ((errors.StorageFull,), Reason.STORE_FULL),
@@ -316,6 +318,12 @@ MEANINGS: Mapping[Reason, Meaning] = {
         "that the bucket has whole: copying goes on, nothing is deleted.",
         "`tierstate recover T:P`: [facts are lost](on-fire.md#facts-are-lost). The whole topic: page a human, then "
         "`tierstate recover`: [it is lost](operations.md#the-tier-state-topic-is-lost).",
+    ),
+    Reason.UNDECODABLE: Meaning(
+        "trim",
+        "The oldest local segment has a batch that Kafka serves and readers of the remote tier refuse: the offset of a "
+        "record is above the batch's last one, or a record has more than 1,048,576 headers. The broker keeps it.",
+        "Write the records again, then `tierstate delete-records` as the reason says; or wait for retention.",
     ),
     Reason.CORRUPT_DATA: Meaning(
         "copy, trim",

@@ -28,6 +28,7 @@
     ├── BatchTooLarge           take it as it is stored: unpacked, a batch is more than its reader takes
     ├── CorruptData             page a human: bytes are not what they must be
     │   ├── PrefixContested     page a human: another cluster writes below the same bucket prefix
+    │   ├── Undecodable         page a human: Kafka serves a batch that readers of the remote tier refuse
     │   └── HistoryBroken       page a human: the tier-state topic is not of the history that is kept of it
     ├── LogGap                  page a human: offsets that must exist belong to nobody
     ├── IllegalTransition       page a human: two facts contradict each other
@@ -213,6 +214,10 @@ class BatchTooLarge(TierstateError):
 
 class PrefixContested(CorruptData):
     """Page a human: another cluster, a copy of this one above all, writes below the same bucket prefix."""
+
+
+class Undecodable(CorruptData):
+    """Page a human: Kafka serves a batch that readers of the remote tier refuse. Its segment stays on the broker."""
 
 
 class HistoryBroken(CorruptData):

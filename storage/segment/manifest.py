@@ -109,6 +109,7 @@ class TierstateBlock:
 
     ``aborted``: all aborted ranges, also when the descriptor has too many to hold them inline.
     ``sent``: None in manifests of releases that did not keep them.
+    ``undecodable``: the base offset of the first batch that readers refuse and Kafka serves (`is_decodable`).
     """
 
     segment: RemoteSegment
@@ -118,6 +119,7 @@ class TierstateBlock:
     chunk_first_offsets: tuple[Offset | None, ...]
     aborted: tuple[AbortedRange, ...]
     sent: SentChecksums | None = None
+    undecodable: Offset | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +269,8 @@ def _block_record(block: TierstateBlock, encryption: Encryption | None) -> dict[
         if chunks:
             record["object_crc32c"]["chunks"] = _base64(struct.pack(f">{len(chunks)}I", *chunks))
         record[OWN_CHECKSUM] = "0" * 8
+    if block.undecodable is not None:
+        record["undecodable"] = block.undecodable
     if encryption is not None and encryption.key_fingerprint is not None:
         record["key_fingerprint"] = encryption.key_fingerprint
     if not block.segment.aborted.inline:
@@ -372,6 +376,7 @@ def _block(record: Any, chunks: int, source: str) -> TierstateBlock:
         tuple(None if each is None else Offset(_number(each, "chunk_first_offsets")) for each in first_offsets),
         aborted,
         _sent(record.get("object_crc32c"), chunks),
+        None if record.get("undecodable") is None else Offset(_int(record, "undecodable")),
     )
 
 

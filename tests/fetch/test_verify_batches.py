@@ -10,12 +10,14 @@ import pytest
 
 from tests.leader.recovery import rewrite
 from tests.leader.world import World
-from tests.log.batches import Batch, marker, plain_batch, record
+from tests.log.batches import GZIP, Batch, marker, plain_batch, record
 from tests.storage.conftest import BASE_KEY, WriteSegment
 from tests.storage.conftest import write_segment as write_segment
+from tierstate.fetch import verify_batches
 from tierstate.fetch.verify import Finding, Severity
 from tierstate.fetch.verify_batches import ChunkTable
 from tierstate.fetch.verify_objects import Verifier
+from tierstate.leader import checked_log
 from tierstate.log.batch import TRANSACTIONAL, BatchHeader
 from tierstate.state.errors import CorruptData
 from tierstate.state.object_keys import ObjectKind, object_key
@@ -25,7 +27,7 @@ from tierstate.storage.segment.chunks import first_offsets
 from tierstate.storage.segment.manifest import SegmentManifest
 from tierstate.storage.segment.reader import read_manifest
 
-CHUNK_BYTES = 1000
+CHUNK_BYTES, PLAIN = 1000, 4000
 SIZES = (1, 40, 3, 500, 2500, 1, 1, 200, 90)
 """Of values: some chunks begin inside a batch, in some no batch begins."""
 
@@ -140,3 +142,40 @@ def test_batches_of_transactions_are_handed_on_and_markers_whole_however_the_log
     for at in range(0, len(data), piece_bytes):
         table.take(data[at : at + piece_bytes])
     assert found == [(2, b""), (4, marker(4, 7, 0)), (6, marker(6, 8, 1))]
+
+
+@pytest.mark.parametrize("older", [False, True], ids=["noted", "of a release that noted none"])
+def test_a_batch_that_kafka_serves_and_readers_refuse_is_found_at_level_3(
+    older: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, "none", {"local.retention.bytes": "-1"})
+    batch = world.lift_record(world.bases[1])
+    world.clock.advance(10 * 365 * 86_400.0)
+    with monkeypatch.context() as release:
+        if older:
+            release.setattr(checked_log, "is_decodable", lambda data, at, batch: True)
+        world.process().work()
+    segment = world.view().readable[1]
+    block = read_manifest(world.store, object_key(segment.object_key, ObjectKind.MANIFEST)).tierstate
+    assert block is not None
+    assert block.undecodable == (None if older else batch)
+    assert not verify(world, 2)
+    (found,) = verify(world, 3)
+    assert (found.level, found.severity, found.segment_id) == (3, Severity.FINDING, segment.segment_id)
+    assert f"the batch at offset {batch}" in found.what
+    world.close()
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 61, 777, 1 << 20])
+def test_records_are_looked_at_however_the_log_comes(
+    segment: tuple[bytes, SegmentManifest], piece_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lifted = [record(0, None, bytes(2000)), record(9, None, b"")]
+    packed, long = Batch(3, lifted, GZIP, TRANSACTIONAL, 7).bytes, Batch(5, [record(8, None, bytes(PLAIN))]).bytes
+    monkeypatch.setattr(verify_batches, "PLAIN_BYTES", PLAIN)
+    data = plain_batch(0, 2) + marker(2, 7, 0) + packed + long + Batch(7, lifted).bytes + Batch(9, lifted).bytes
+    table = ChunkTable(BASE_KEY, segment[1])
+    for at in range(0, len(data), piece_bytes):
+        assert len(table._tail) <= PLAIN
+        table.take(data[at : at + piece_bytes])
+    assert table.undecodable == 7

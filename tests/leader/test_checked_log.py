@@ -9,9 +9,9 @@ from pathlib import Path
 import google_crc32c
 import pytest
 
-from tests.log.batches import Batch, record
+from tests.log.batches import GZIP, Batch, record
 from tierstate.leader.checked_log import PIECE_BYTES, CheckedLog
-from tierstate.log.batch import iter_batches
+from tierstate.log.batch import TRANSACTIONAL, iter_batches
 from tierstate.log.local_log import LogDirs
 from tierstate.state.errors import CorruptData
 from tierstate.state.ids import TopicId, TopicIdPartition
@@ -136,3 +136,27 @@ def test_the_checksum_of_the_pieces_is_the_one_of_the_file(tmp_path: Path) -> No
         for piece in found.pieces():
             crc = google_crc32c.extend(crc, bytes(piece))
     assert crc == google_crc32c.value(log)
+
+
+LIFTED = [record(0, b"k", b"v"), record(5, b"k", b"v")]
+
+
+@pytest.mark.parametrize("size", [10, 2 * PIECE_BYTES])
+@pytest.mark.parametrize(
+    ("second", "noted"),
+    [
+        (Batch(1, LIFTED).bytes, 1),
+        (Batch(1, LIFTED, attributes=TRANSACTIONAL, producer=7).bytes, 1),
+        (Batch(1, LIFTED, delta=5).bytes, None),
+        (Batch(1, [record(1, b"k", b"v"), record(-9, b"k", b"v")]).bytes, None),
+        (Batch(1, LIFTED, GZIP).bytes, None),
+    ],
+    ids=["above", "above in a transaction", "with a gap", "not in order", "packed: a broker checks these"],
+)
+def test_the_first_batch_that_readers_refuse_is_copied_and_noted(
+    second: bytes, noted: int | None, size: int, tmp_path: Path
+) -> None:
+    log = batch(0, size) + second + batch(7, size) + Batch(8, [record(1, b"k", b"v")]).bytes * (noted is not None)
+    with checked(tmp_path, log, 9) as found:
+        assert joined(found.pieces()) == log
+        assert found.undecodable == noted

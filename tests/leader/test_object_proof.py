@@ -8,14 +8,18 @@ from typing import Any
 
 import pytest
 
+from tests.leader.expiry import say_order
 from tests.leader.test_encrypted_copies import PUBLIC, RING
 from tests.leader.world import World, nobody_reads, object_keys
+from tierstate.app.rescue import LeadingSegment, prove
 from tierstate.leader.act import run
 from tierstate.leader.object_proof import ObjectProof
 from tierstate.leader.trimmer import PROVEN_FOR_S, trim_local
-from tierstate.state.errors import CorruptData, InvalidRequest, TimedOut
+from tierstate.rules.reasons import Reason, why_failed
+from tierstate.state.errors import CorruptData, InvalidRequest, TimedOut, Undecodable
 from tierstate.state.objects import ObjectInfo
 from tierstate.state.offsets import Offset
+from tierstate.state.termless_facts import OrderKind
 from tierstate.storage.memory import MemoryStore
 from tierstate.storage.segment.manifest import format_manifest, parse_manifest, with_own_size
 
@@ -126,3 +130,56 @@ def test_an_encrypted_segment_of_an_older_release_needs_the_private_key(world: W
     with pytest.raises(InvalidRequest, match="private key"):
         ObjectProof(world.store, keys=PUBLIC).require(older)
     ObjectProof(world.store, keys=RING).require(older)
+
+
+def test_a_segment_that_readers_refuse_and_kafka_serves_is_copied_and_not_trimmed(world: World) -> None:
+    batch = world.lift_record(world.bases[1])
+    process = world.process()
+    reign = process.copy_all()
+    first, second, *_ = world.view().readable
+    assert (first.offsets.start, second.offsets.start) == (world.bases[0], world.bases[1])
+    proof, before = ObjectProof(world.store), Offset(world.bases[-1])
+    assert run(trim_local(reign, proof, before, process.events.append, nobody_reads)) == world.bases[1], (
+        "the one before"
+    )
+    said = world.topic.appends
+    with pytest.raises(Undecodable, match=f"--before {second.offsets.end + 1}.* batch={batch} ") as refused:
+        run(trim_local(reign, proof, before, process.events.append, nobody_reads))
+    assert why_failed(refused.value).kind is Reason.UNDECODABLE
+    local = LeadingSegment(world.file(world.bases[1]), Offset(world.bases[2]), second, 0)
+    with pytest.raises(Undecodable):
+        prove(local, world.store, None)
+    prove(replace(local, path=world.file(world.bases[0]), copy=first), world.store, None)
+    assert world.local_start() == world.bases[1]
+    assert world.topic.appends == said, "an intention that cannot be carried out is not said"
+
+
+def test_a_worker_shows_why_such_a_segment_stays(world: World) -> None:
+    batch = world.lift_record(world.bases[0])
+    process = world.process()
+    process.work()
+    assert process.status().not_trimmed_reason is Reason.UNDECODABLE
+    assert f"batch={batch} " in (process.status().not_trimmed or "")
+    assert world.local_start() == 0
+    assert len(world.view().readable) == len(world.rolled)
+    say_order(world, OrderKind.DELETE_RECORDS, world.bases[1])
+    worker = process.worker()
+    for _ in range(9):  # the trim is tried in between
+        process.work(worker)
+        world.clock.advance(1)
+    assert world.local_start() == world.bases[-1], "what the reason tells people to do lets the trims go on"
+
+
+def test_a_manifest_of_an_older_release_names_no_batch_and_its_segment_is_trimmed(world: World) -> None:
+    world.lift_record(world.bases[0])
+    process = world.process()
+    process.copy_all()
+    segment = world.view().readable[0]
+    manifest_key = object_keys(segment)[2]
+    manifest = parse_manifest(world.store.get(manifest_key), source="m")
+    assert manifest.tierstate is not None
+    manifest = with_own_size(replace(manifest, tierstate=replace(manifest.tierstate, undecodable=None)))
+    assert b"undecodable" not in format_manifest(manifest)
+    world.store.delete(manifest_key)
+    world.store.put_if_absent(manifest_key, format_manifest(manifest))
+    ObjectProof(world.store).require(replace(segment, manifest_bytes=world.store.head(manifest_key).size))

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+import google_crc32c
+
 from tests.twins.memory_broker import MemoryBroker
 from tests.twins.memory_tier_topic import MemoryTierTopic
 from tierstate.broker.tier_reader import TierReader
@@ -29,7 +31,7 @@ from tierstate.leader.partition_worker import PartitionWorker, WorkerTools
 from tierstate.leader.status import PartitionStatus, StatusBoard
 from tierstate.leader.term import Reign, Seat, begin_term
 from tierstate.leader.upload import FormatPolicy
-from tierstate.log.batch import BatchHeader, iter_batches
+from tierstate.log.batch import HEADER_BYTES, BatchHeader, iter_batches
 from tierstate.log.local_log import LogDirs
 from tierstate.rules.candidates import CopyCandidate, next_candidate
 from tierstate.rules.decide import Policy
@@ -175,6 +177,25 @@ class World:
         data = bytearray(self.file(base, suffix).read_bytes())
         data[position] ^= 0x40
         self.file(base, suffix).write_bytes(data)
+
+    def lift_record(self, base: int) -> Offset:
+        """A record of an uncompressed batch has an offset above the batch's last one, as a broker may have appended it.
+
+        Returns the base offset of the batch.
+        """
+        data = bytearray(self.file(base).read_bytes())
+        batch = [each for each in self.batches(base) if not each.codec and each.record_count < 60][1]
+        at = batch.position + HEADER_BYTES
+        for skipped in (0, 1):  # length; attributes and timestamp
+            at += skipped
+            while data[at] & 0x80:
+                at += 1
+            at += 1
+        data[at] = 126
+        begin, end = batch.position + 21, batch.position + batch.size_bytes
+        data[begin - 4 : begin] = google_crc32c.value(bytes(data[begin:end])).to_bytes(4, "big")
+        self.file(base).write_bytes(data)
+        return Offset(batch.base_offset)
 
     # What stands in the end.
 

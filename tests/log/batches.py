@@ -24,6 +24,8 @@ from tierstate.log.kernels import KEY_AT, VALUE_AT
 from tierstate.log.partition import PartitionFolder, open_partition
 
 GOLDEN = Path(__file__).parents[1] / "data" / "kafka-logs"
+OFFSET_DELTAS = GOLDEN.with_name("offset-deltas")
+"""Batches that a broker of 4.3.0 appended, whose records' offsets do not count up."""
 CASES = sorted(path.name for path in GOLDEN.iterdir() if path.is_dir())
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 

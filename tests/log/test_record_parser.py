@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.log.batches import (
     CASES,
     NONE,
+    OFFSET_DELTAS,
     TIME,
     ZSTD,
     Batch,
@@ -18,13 +19,16 @@ from tests.log.batches import (
     header_batch,
     plain_batch,
     record,
+    sized,
+    varint,
 )
-from tierstate.log.batch import HEADER_BYTES
+from tierstate.log.batch import HEADER_BYTES, iter_batches
 from tierstate.log.decode import decode_records
 from tierstate.log.folder import open_log
 from tierstate.log.json_lines import block_lines
+from tierstate.log.kernels import VALUE_AT, VALUE_BYTES
 from tierstate.log.record_lines import Encoding, record_line
-from tierstate.log.record_parser import parse_records
+from tierstate.log.record_parser import LENGTH, MAX_HEADERS, REASONS, is_decodable, parse_records
 from tierstate.state.errors import CorruptData
 from tierstate.state.offsets import Offset
 from tierstate.state.segment import AbortedRange
@@ -141,6 +145,89 @@ LONGEST = b"\xff" * 9 + b"\x7f"
 def test_each_fault_of_a_record_has_the_same_error_by_both(payload: bytes, count: int) -> None:
     data = plain_batch(0, 2) + Batch(5, (), payload=payload, count=count, delta=60).bytes
     assert parsed(data) == decoded(data)
+
+
+@pytest.mark.parametrize("codec", [NONE, ZSTD])
+@pytest.mark.parametrize(
+    ("deltas", "shown"),
+    [
+        ((0, 0, 0), [10]),
+        ((2, 1, 0), [12]),
+        ((-1, 0, 1), [10, 11]),
+        ((-(2**40), 1, 0, 2, 2), [11, 12]),
+        ((0, 3, 1, 2, 4), [10, 13, 14]),
+    ],
+)
+def test_offsets_that_do_not_count_up_are_passed_over_from_wherever_one_reads(
+    deltas: tuple[int, ...], shown: list[int], codec: int
+) -> None:
+    data = plain_batch(0, 10) + Batch(10, [record(delta, b"k", b"v") for delta in deltas], codec).bytes
+    data += plain_batch(10 + len(deltas), 2)
+    every = [*range(10), *shown, 10 + len(deltas), 11 + len(deltas)]
+    for start in range(17):
+        for end in (*range(start, 17), None):
+            wanted = [offset for offset in every if start <= offset and (end is None or offset < end)]
+            for read in (parsed, decoded):
+                assert [row[0] for row in read(data, (start, end))] == wanted, (read, start, end)
+
+
+@pytest.mark.parametrize("input_name", ["same", "back", "below"])
+def test_a_passed_over_record_is_counted_by_nobody(input_name: str) -> None:
+    """Blocks say how many headers, nulls and bytes they have."""
+    data = (OFFSET_DELTAS / f"{input_name}.log").read_bytes()
+    (block, *_) = [*decode_records(data + plain_batch(2, 1), source="f")]
+    assert len(block) == len(block_rows(block)) == len(parsed(data + plain_batch(2, 1)))
+    values = block.binary(VALUE_AT).to_pylist()
+    assert int(block.sums[VALUE_BYTES]) == sum(map(len, values))
+
+
+@settings(max_examples=500)
+@given(
+    RECORDS,
+    st.lists(st.tuples(st.integers(0, 2**31), st.sampled_from([0, 1, 2, 3, 63, 127, 128, 200, 254, 255])), max_size=2),
+    st.integers(0, 20),
+    st.integers(-1, 2),
+    st.sampled_from([0, 40, 3000]),
+)
+def test_what_the_walk_over_offsets_calls_decodable_is_what_the_parser_decodes(
+    rows: list[tuple[int, bytes | None, bytes | None, list[tuple[bytes, bytes | None]], int]],
+    changes: list[tuple[int, int]],
+    cut: int,
+    more: int,
+    delta: int,
+) -> None:
+    """But for what the walk does not look at: contradictions inside of a record, of which a broker takes none."""
+    payload = bytearray(b"".join(batch_of(rows)))
+    for at, byte in changes:
+        payload[at % len(payload)] = byte
+    count = max(1, len(rows) + more)
+    broken = bytes(payload[: len(payload) - cut])
+    data = Batch(5, (), payload=broken, count=count, delta=max(delta, count - 1)).bytes
+    found = parsed(data)
+    if isinstance(found, str) and REASONS[LENGTH] in found:
+        return
+    (batch,) = iter_batches(data, source="f")
+    assert is_decodable(data, 0, batch) == (not isinstance(found, str)), found
+
+
+@pytest.mark.parametrize("count", [1, 64, 65, 8192, 8193, 20_000])
+@pytest.mark.parametrize("above", [0, 1])
+def test_a_record_right_above_its_batch_is_found_in_batches_of_any_length(count: int, above: int) -> None:
+    size = 20_000 if count == 1 else 0
+    records = [record(delta, None, b"v" * size) for delta in range(count - 1)]
+    data = Batch(7, [*records, record(count - 1 + above, None, b"v" * size)]).bytes
+    (batch,) = iter_batches(data, source="f")
+    assert is_decodable(data, 0, batch) == (not above)
+    assert isinstance(parsed(data), str) == bool(above)
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_record_with_too_many_headers_is_found_where_it_is_not_packed(more: int) -> None:
+    count = MAX_HEADERS + more
+    body = b"\0" + varint(0) + varint(0) + sized(b"key") + sized(None) + varint(count) + bytes(2 * count)
+    data = Batch(0, [varint(len(body)) + body]).bytes
+    (batch,) = iter_batches(data, source="f")
+    assert is_decodable(data, 0, batch) == (not more)
 
 
 @given(st.binary(max_size=300), st.integers(0, 40))

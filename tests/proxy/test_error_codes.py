@@ -25,7 +25,9 @@ from tierstate.state.routing import Isolation
 RECORDS = 300
 OTHERS = {
     "OffsetOutOfRange": OFFSET_OUT_OF_RANGE,
-    **dict.fromkeys(("CorruptData", "HistoryBroken", "ObjectNotFound", "LogGap", "PrefixContested"), CORRUPT_MESSAGE),
+    **dict.fromkeys(
+        ("CorruptData", "HistoryBroken", "ObjectNotFound", "LogGap", "PrefixContested", "Undecodable"), CORRUPT_MESSAGE
+    ),
     **dict.fromkeys(("IllegalTransition", "TierStateLost"), CORRUPT_MESSAGE),
 }
 

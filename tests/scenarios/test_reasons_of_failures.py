@@ -10,7 +10,9 @@ from dataclasses import replace
 import pytest
 from confluent_kafka.admin import AclOperation, ResourceType
 
+from tests.broker.raw_batches import append_batch
 from tests.leader.real import eventually
+from tests.log.batches import Batch, record
 from tests.scenarios.reasons_world import ACTS, Desk, NewReasonTopic, ReasonTopic, patch, shows
 from tierstate.broker.tier_topic_setup import create_tier_topic
 from tierstate.rules.reasons import Reason
@@ -123,6 +125,18 @@ def test_a_segment_is_damaged_on_the_brokers_disk(topic: ReasonTopic) -> None:
         said = rf"batch CRC does not match\. file=\S+/{0:020d}\.log position=0 .*"
         desk.says("copied", Reason.CORRUPT_DATA, said)
         eventually(lambda: "(failed 2 times in a row)" in (desk.work().not_copied or ""))
+
+
+@shows(Reason.UNDECODABLE)
+def test_a_producer_sends_a_record_whose_offset_lies_above_its_batch(topic_for: NewReasonTopic) -> None:
+    topic = topic_for({})
+    lifted = [record(delta, b"k", b"v") for delta in (0, 1, 7)]
+    assert append_batch(topic.sandbox, topic.name, Batch(0, lifted, time=SystemClock().now_ms()).bytes) == 0
+    topic.roll()
+    with topic.desk() as desk:
+        said = rf"readers of the remote tier .* --before \d+\. batch=0 object_key=\S+/{0:020d}-\S+"
+        desk.says("trimmed", Reason.UNDECODABLE, said)
+        assert desk.work().not_copied_reason == Reason.ALL_COPIED
 
 
 @shows(Reason.STORE_AWAY, Reason.LATE_WRITES)
