@@ -108,7 +108,7 @@ class AgentWatches:
         ]
 
     def answer(self, status: dict[str, object] | None, trim_proof: str) -> dict[str, object] | None:
-        """Return a partition's status with what holds for the whole agent: ``trim.proof``, and what is wrong with it."""
+        """Return a partition's status, with ``trim.proof`` and with what is wrong with the whole agent."""
         if status is None:
             return None
         wrong = {"rights_lacking": list(self.rights.lacking), "copied_folders": self.folders.problem}
