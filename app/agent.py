@@ -105,6 +105,7 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
                 epochs=lambda name, partition: epochs_of(log, name, partition),
             ),
             settings.management.advertised,
+            settings.management.hosts,
         )
         opened.callback(server.close)
         beside = Beside(
