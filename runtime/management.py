@@ -2,8 +2,8 @@
 Standard library only.
 
 It has no authentication and shows no record, so it listens on loopback unless told otherwise. There it is called by an
-address, by a name of this machine or by one of ``management.hosts``: a web page that gave this machine a name of its own
-(DNS rebinding) reads nothing.
+address, by a name of this machine or by one of ``management.hosts``: a web page that gave this machine a name (DNS
+rebinding) reads nothing.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import boto3
+import httpx
 import pytest
 from confluent_kafka.admin import AdminClient
 from moto.server import ThreadedMotoServer
@@ -369,6 +370,13 @@ def test_describe_says_by_which_setting_the_agent_proves_objects_before_a_trim(h
             )
             assert agent["trim_proof"] == proof
             assert f"  trim.proof    {proof}\n" in house.run("describe", topic).stdout
+
+
+def test_an_agent_is_asked_by_the_names_that_its_settings_give_it(house: House) -> None:
+    with house.agent("--set", "management.hosts=tier.example") as agent:
+        url = f"http://{agent.says('agent ready')['management']}/metrics"
+        for host, status in (("tier.example:9404", 200), ("other.example", 421)):
+            assert httpx.get(url, headers={"host": host}).status_code == status
 
 
 def test_describe_says_that_an_object_is_lost_and_ends_with_4(house: House) -> None:
