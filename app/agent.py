@@ -98,11 +98,14 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
                 not_healthy=watches.not_healthy,
                 not_ready=lambda: watches.not_ready(leader),
                 metrics=metrics.exposition,
-                status=lambda name, partition: watches.answer(leader.board.find(name, partition, clock.now_ms())),
+                status=lambda name, partition: watches.answer(
+                    leader.board.find(name, partition, clock.now_ms()), settings.trim.proof
+                ),
                 statuses=lambda: leader.board.whole(clock.now_ms()),
                 epochs=lambda name, partition: epochs_of(log, name, partition),
             ),
             settings.management.advertised,
+            settings.management.hosts,
         )
         opened.callback(server.close)
         beside = Beside(

@@ -150,7 +150,7 @@ class PrefixLock:
 def _refusal(holder: Holder | None) -> Fenced:
     if holder is None:
         return Fenced("the lock of this process was deleted: it stops here, and can be started again", object_key=LOCK)
-    return Fenced("another recovery has the lock of this bucket prefix: wait until it has ended", holder=holder)
+    return Fenced("another command has the lock of this bucket prefix: wait until it has ended", holder=holder)
 
 
 @contextmanager

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import nlargest
 
-from ..runtime.units import about_size, counted
+from ..rules.reasons import about_size
+from ..runtime.units import counted
 from ..state.facts import (
     DeleteReason,
     Fact,

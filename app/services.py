@@ -180,7 +180,7 @@ def open_following_parts(
                 metrics=lambda: _exposed(metrics, others),
                 status=lambda name, partition: None,
             )
-            management = ManagementServer(listen, health)
+            management = ManagementServer(listen, health, hosts=settings.management.hosts)
             opened.callback(management.close)
             services += [
                 management.service(),

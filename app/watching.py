@@ -107,11 +107,12 @@ class AgentWatches:
             ending_with(self._follower, self._archives.check_over),
         ]
 
-    def answer(self, status: dict[str, object] | None) -> dict[str, object] | None:
-        """Return a partition's status with what is wrong with the whole agent: rights that lack, copied folders."""
+    def answer(self, status: dict[str, object] | None, trim_proof: str) -> dict[str, object] | None:
+        """Return a partition's status, with ``trim.proof`` and with what is wrong with the whole agent."""
         if status is None:
             return None
-        return status | {"rights_lacking": list(self.rights.lacking), "copied_folders": self.folders.problem}
+        wrong = {"rights_lacking": list(self.rights.lacking), "copied_folders": self.folders.problem}
+        return status | wrong | {"trim_proof": trim_proof}
 
     def not_healthy(self) -> list[str]:
         return why_unhealthy(self.services, self._follower, self._watchdog)

@@ -21,11 +21,11 @@ def begin(context: Context, execute: bool) -> None:
     """Show where topic and archive part, and what only the archive's history knew; then begin the next history.
 
     Raises InvalidRequest when they have not parted, CorruptData when what the topic calls readable is gone,
-    Difference when segments are left.
+    Difference when segments are left, and Fenced while another command has the lock of the bucket prefix.
     """
     from ..app.history import begin_after, find_break
 
-    with context.connected("kafka.bootstrap.servers", "store.url") as connection:
+    with context.alone("recover --begin-history", execute) as (connection, _):
         found = find_break(connection)
         if execute:
             begin_after(connection, found)

@@ -17,6 +17,7 @@ from .output import Output
 if TYPE_CHECKING:
     from ..app.bucket_connection import BucketConnection, ViewAge
     from ..app.connection import Connection
+    from ..app.prefix_lock import PrefixLock
     from ..runtime.listener import Event
     from ..runtime.settings import Settings
 
@@ -71,6 +72,18 @@ class Context:
         settings = self.settings_with(*needed)
         with Connection(settings, listener=self._note, progress=self.output.progress) as connection:
             yield connection
+
+    @contextmanager
+    def alone(self, command: str, execute: bool) -> Iterator[tuple[Connection, PrefixLock | None]]:
+        """The connection and, for a command that writes, the lock of the bucket prefix. Raises Fenced."""
+        from ..app.prefix_lock import locked
+
+        with self.connected("kafka.bootstrap.servers", "store.url") as connection:
+            if not execute:
+                yield connection, None
+                return
+            with locked(connection, command) as lock:
+                yield connection, lock
 
     @contextmanager
     def reading(self, *needed: str) -> Iterator[Connection | BucketConnection]:

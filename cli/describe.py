@@ -163,6 +163,7 @@ def print_facts(context: Context, facts: PartitionFacts) -> None:
             ("refused", "refused"),
             ("not copied", "not_copied"),
             ("not trimmed", "not_trimmed"),
+            ("trim.proof", "trim_proof"),
             ("not expired", "not_expired"),
             ("not erased", "not_erased"),
             ("last error", "last_error"),

@@ -29,7 +29,7 @@ def command(context: Context, execute: bool) -> None:
     from ..app.prefix import look_at_sides, take_prefix
     from ..state.errors import Difference
 
-    with context.connected("kafka.bootstrap.servers", "store.url") as connection:
+    with context.alone("keep-prefix", execute) as (connection, _):
         sides = look_at_sides(connection)
         if execute:
             take_prefix(connection, sides)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +15,6 @@ from .flags import acts, pass_context
 from .topic_argument import TopicArgument, TopicType
 
 if TYPE_CHECKING:
-    from ..app.connection import Connection
-    from ..app.prefix_lock import PrefixLock
     from ..app.recovery import Recovery
     from ..rules.recovery import PartitionPlan
     from ..state.offsets import OffsetRange
@@ -81,14 +78,14 @@ def command(
     if partitions:
         if resume or topic_ids or cluster_id or from_archive is not None or history is not None:
             raise InvalidRequest("of named partitions the topic that is there counts: --execute goes with them alone")
-        with _alone(context, execute) as (connection, lock):
+        with context.alone("recover", execute) as (connection, lock):
             recovery = plan_lost_facts(connection, [(each.topic, each.partition) for each in partitions])
             if lock is not None and recovery.added:
                 write_lost_facts(connection, recovery, lock)
         _show(context.output, recovery, execute)
         _judge(recovery)
         return
-    with _alone(context, execute) as (connection, lock):
+    with context.alone("recover", execute) as (connection, lock):
         chosen = tuple(TopicId(each) for each in topic_ids)
         recovery = plan_recovery(connection, RecoveryRequest(chosen, cluster_id, from_archive, history))
         if lock is not None:
@@ -101,19 +98,6 @@ def command(
                 context.output.note("already recovered: everything stands in the topic, nothing was written")
     _show(context.output, recovery, execute)
     _judge(recovery)
-
-
-@contextmanager
-def _alone(context: Context, execute: bool) -> Iterator[tuple[Connection, PrefixLock | None]]:
-    """The connection and, for a recovery that writes, the lock of the bucket prefix. Raises Fenced."""
-    from ..app.prefix_lock import locked
-
-    with context.connected("kafka.bootstrap.servers", "store.url") as connection:
-        if not execute:
-            yield connection, None
-            return
-        with locked(connection, "recover") as lock:
-            yield connection, lock
 
 
 def _judge(recovery: Recovery) -> None:

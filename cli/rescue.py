@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..runtime.units import about_size, counted
+from ..rules.reasons import about_size
+from ..runtime.units import counted
 from .context import Context
 from .flags import SizeType, acts, pass_context
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from ..runtime.units import about_size
+from ..rules.reasons import about_size
 from .context import Context
 from .flags import pass_context
 from .gateway_access import gateway_client

@@ -11,7 +11,7 @@ What it does not look at, behind a frame, is not looked at here: it was under th
 from __future__ import annotations
 
 import struct
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple, cast
 
 import cramjam
@@ -257,8 +257,25 @@ def _lz4_header(payload: bytes | memoryview[int]) -> _Lz4:
     flags, block_bytes = payload[4], _LZ4_BLOCK_BYTES.get((payload[5] >> 4) & 7)
     if flags >> 6 != 1 or block_bytes is None:
         raise ValueError("lz4 frame of an unknown version")
-    begin = 7 + (8 if flags & 8 else 0) + (4 if flags & 1 else 0)
+    if flags & 3:
+        raise ValueError("lz4 frame with a dictionary or a reserved flag")
+    begin = 7 + (8 if flags & 8 else 0)
+    fault = _lz4_fault(bytes(payload[:begin]))
+    if "ERROR_" in fault:
+        raise ValueError(fault)
     return _Lz4(begin, block_bytes, bool(flags & 32), 4 if flags & 16 else 0, 4 if flags & 4 else 0)
+
+
+@lru_cache(256)
+def _lz4_fault(header: bytes) -> str:
+    """What the library says of a frame that ends with its header: ``ERROR_`` and a name where the header is wrong, in
+    its checksum above all. Nearly all frames of a producer have the same one.
+    """
+    try:
+        cramjam.lz4.decompress(header)
+    except cramjam.DecompressionError as error:
+        return str(error)
+    return ""
 
 
 def _lz4_size(payload: bytes | memoryview[int], frame: _Lz4) -> tuple[int, int]:

@@ -125,6 +125,12 @@ def lasting(ms: float) -> str:
     return f"{total // size} {large}" + (f" {rest} {small}" if rest else "")
 
 
+def about_size(size: int) -> str:
+    """For people: ``1.5 GiB``, ``12 B``."""
+    power = next((power for power in (4, 3, 2, 1) if size >= 1024**power), 0)
+    return f"{size / 1024**power:.1f} {' KMGT'[power]}iB" if power else f"{size} B"
+
+
 @dataclass(frozen=True, slots=True)
 class Meaning:
     """For people: what a reason means, and what an operator can do. ``acts`` are those that say it."""
@@ -162,7 +168,10 @@ MEANINGS: Mapping[Reason, Meaning] = {
     ),
     Reason.ONLY_ACTIVE: Meaning("trim", "The broker has nothing left but the active segment.", NOTHING),
     Reason.LOCAL_RETENTION: Meaning(
-        "trim", "The topic wants this much to stay local.", "Shorten `local.retention.ms` or `local.retention.bytes`."
+        "trim",
+        "The oldest local segment is not older than `local.retention.ms`; and without it fewer bytes than "
+        "`local.retention.bytes` would stay. Segments go whole, so more bytes than that may stay.",
+        "Shorten `local.retention.ms` or `local.retention.bytes`.",
     ),
     Reason.NOT_COPIED: Meaning(
         "trim, expire", "The oldest local segment is not in the remote tier.", "See why it is not copied."

@@ -15,7 +15,7 @@ from ..state.retention import LocalSegment, TopicRetention, local_retention_end
 from ..state.routing import LocalBounds
 from .candidates import why_not_stable
 from .observed import GroupsSeen, Observed
-from .reasons import Reason, Why, lasting
+from .reasons import Reason, Why, about_size, lasting
 
 TRIM_AT_ONCE_BYTES = 1 << 30
 """One trim takes about so much, or one segment: the objects that replace it are proven first, which may mean that they
@@ -143,11 +143,17 @@ def _why_all_stays(
         return Why(Reason.ONLY_ACTIVE, said)
     oldest, limits = left[0], []
     if retention.local_ms >= 0:
-        limits.append(f"{lasting(max(0, now - oldest.max_timestamp))} old of {lasting(retention.local_ms)}")
+        age = lasting(max(0, now - oldest.max_timestamp))
+        limits.append(f"it is {age} old, not older than local.retention.ms, {lasting(retention.local_ms)}")
     if retention.local_bytes >= 0:
-        limits.append(f"{sum(each.size_bytes for each in segments):,} local bytes of {retention.local_bytes:,}")
+        total = sum(each.size_bytes for each in segments)
+        rest = sum(each.size_bytes for each in segments if each.base_offset > oldest.base_offset)
+        limit = f"less than local.retention.bytes, {about_size(retention.local_bytes)}"
+        limits.append(
+            f"segments go whole, and without it {about_size(rest)} of {about_size(total)} would stay, {limit}"
+        )
     kept = f"{oldest.base_offset}..{oldest.next_base - 1}"
-    said = f"local retention keeps the oldest local segment, {kept}: {', '.join(limits) or 'without limits'}"
+    said = f"local retention keeps the oldest local segment, {kept}: {'; '.join(limits) or 'without limits'}"
     return Why(Reason.LOCAL_RETENTION, said)
 
 

@@ -2,7 +2,8 @@
 Standard library only.
 
 It has no authentication and shows no record, so it listens on loopback unless told otherwise. There it is called by an
-address or by a name of this machine: a web page that gave this machine a name of its own (DNS rebinding) reads nothing.
+address, by a name of this machine or by one of ``management.hosts``: a web page that gave this machine a name (DNS
+rebinding) reads nothing.
 """
 
 from __future__ import annotations
@@ -55,10 +56,13 @@ class _Answer:
 class ManagementServer:
     """Bound when constructed, so a taken port is an error at the start; serves while its `service` runs."""
 
-    def __init__(self, listen: Address, health: Health, advertised: Address | None = None) -> None:
-        """``advertised``: by what others ask it, where that is not where it listens."""
-        names = {"localhost", listen.host.lower()} | ({advertised.host.lower()} if advertised else set())
-        checked = names if listen.host == "localhost" or _is_loopback(listen.host) else None
+    def __init__(
+        self, listen: Address, health: Health, advertised: Address | None = None, hosts: Collection[str] = ()
+    ) -> None:
+        """``advertised``: by what others ask it, where that is not where it listens. ``hosts``: further names."""
+        names = {"localhost", listen.host.lower(), *map(str.lower, hosts)}
+        names |= {advertised.host.lower()} if advertised else set()
+        checked = names if hosts or listen.host == "localhost" or _is_loopback(listen.host) else None
         handler = type("Handler", (_Handler,), {"health": health, "names": checked})
         kind = _Server6 if ":" in listen.host else _Server
         try:
@@ -122,7 +126,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.names is None or host is None or _is_called(host, self.names):
             answer = _answer(self.health, urlsplit(self.path).path)
         else:
-            answer = _json(421, {"message": "this port is called by its address, or by management.advertised"})
+            answer = _json(421, {"message": "this port is called by its address, or by a name of management.hosts"})
         self.send_response(answer.status)
         self.send_header("Content-Type", answer.content_type)
         self.send_header("Content-Length", str(len(answer.body)))

@@ -18,7 +18,19 @@ from .gateway_settings import Gateway
 from .proxy_settings import Proxy
 from .registry_settings import Registry
 from .section import Section
-from .setting_types import Address, Duration, Folders, HttpUrl, Listen, Patterns, Reachable, Secret, Size, StoreUrl
+from .setting_types import (
+    Address,
+    Duration,
+    Folders,
+    HttpUrl,
+    Listen,
+    Names,
+    Patterns,
+    Reachable,
+    Secret,
+    Size,
+    StoreUrl,
+)
 from .table_settings import Tables
 
 AGENT_LISTENS = Address("127.0.0.1", 9404)
@@ -286,6 +298,12 @@ class Management(Section):
         default=None,
         description="Where commands and other agents ask this agent: it stands in its facts. Unset: where it listens, "
         "which is then one address.",
+    )
+
+    hosts: Names = Field(
+        default=(),
+        description="Further names by which it may be called (the Host header), next to addresses, localhost and the "
+        "host of `advertised`. Empty: no others where it listens on loopback, any where it listens for others.",
     )
 
     @property

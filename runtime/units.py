@@ -70,12 +70,6 @@ def show_size(size: int) -> str:
     return f"{size}B"
 
 
-def about_size(size: int) -> str:
-    """For people: ``1.5 GiB``, ``12 B``."""
-    power = next((power for power in (4, 3, 2, 1) if size >= 1024**power), 0)
-    return f"{size / 1024**power:.1f} {' KMGT'[power]}iB" if power else f"{size} B"
-
-
 def show_duration(seconds: float) -> str:
     """The shortest text that means exactly this: ``7d``, ``90s``, ``0.25s``."""
     if seconds == 0:

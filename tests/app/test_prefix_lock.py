@@ -74,9 +74,7 @@ def test_a_second_process_is_refused_while_the_first_one_goes_on_and_is_told_its
             first.beat()
 
     bucket.clock.others.append(beat)
-    with pytest.raises(
-        Fenced, match=r"another recovery has the lock .* holder=\S+@\S+, process \d+, tierstate recover"
-    ):
+    with pytest.raises(Fenced, match=r"another command has the lock .* holder=\S+@\S+, process \d+, tierstate recover"):
         second.take()
     first.require()
 
@@ -102,11 +100,11 @@ def test_a_process_that_hung_is_followed_by_one_other_and_does_nothing_more(buck
             third.take()
 
     bucket.clock.others.append(third_takes_over)
-    with pytest.raises(Fenced, match="another recovery has the lock"):
+    with pytest.raises(Fenced, match="another command has the lock"):
         second.take()
     third.require()
     for _ in range(2):
-        with pytest.raises(Fenced, match="another recovery has the lock"):
+        with pytest.raises(Fenced, match="another command has the lock"):
             first.require()
     first.leave()
     third.beat()
@@ -150,6 +148,6 @@ def test_of_two_that_take_at_once_one_is_refused(bucket: Bucket) -> None:
     first, second = bucket.process(), bucket.process()
     looked = second._standing
     second._standing = lambda: (first.take(), None)[1] if not bucket.store.writes else looked()  # type: ignore[method-assign, func-returns-value]
-    with pytest.raises(Fenced, match="another recovery has the lock"):
+    with pytest.raises(Fenced, match="another command has the lock"):
         second.take()
     first.require()

@@ -37,6 +37,7 @@ def test_a_gateway_process_serves_a_real_topic_until_it_is_told_to_stop(
         sys.executable, "-m", "tierstate.cli.main", "gateway", "--listen", "127.0.0.1:0", "--json",
         "--bootstrap-server", kafka.bootstrap, "--store", f"file://{tmp_path}/store",
         "--set", f"state_dir={tmp_path}/state", "--set", "management.listen=127.0.0.1:0",
+        "--set", "management.hosts=tier.example",
         "--set", f"tier_state.topic={tier_state}", "--set", "tier_state.replication_factor=1",
         "--set", f"gateway.topics={topic}",
     ]  # fmt: skip
@@ -55,7 +56,9 @@ def test_a_gateway_process_serves_a_real_topic_until_it_is_told_to_stop(
             at_end = httpx.get(f"{url}/records?offset={RECORDS}&timeout_ms=300", timeout=30)
             assert (at_end.status_code, at_end.headers["x-next-offset"]) == (200, str(RECORDS))
             assert httpx.get(f"{said['address']}/v1/topics/{tier_state}").status_code == 404
-            assert httpx.get(f"http://{said['management']}/readyz").status_code == 200
+            for host, status in (("localhost", 200), ("tier.example:9405", 200), ("other.example", 421)):
+                ready = httpx.get(f"http://{said['management']}/readyz", headers={"host": host})
+                assert ready.status_code == status
         finally:
             process.send_signal(signal.SIGTERM)
             _, notes = process.communicate(timeout=60)

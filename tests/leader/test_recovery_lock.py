@@ -44,7 +44,7 @@ def test_no_fact_is_written_once_another_recovery_has_the_lock(world: World, nam
     added = {found.partition: LostFacts(found, found.restored)} if named else {}
     recovery = Recovery("memory", bucket(world), (found,), {}, None, frozenset(), (), added)
     write = write_lost_facts if named else partial(write_recovery, resume=False)
-    with pytest.raises(Fenced, match="another recovery has the lock"):
+    with pytest.raises(Fenced, match="another command has the lock"):
         write(connection, recovery, first)
     second.require()
     facts = connection.view().facts(found.partition)

@@ -22,6 +22,14 @@ CHECKED = bytes.fromhex("04224d186440a7")
 SIZED = bytes.fromhex("04224d186840010000000000 00002c")
 """The frame header of blocks with one byte of content."""
 BLOCKS = lz4_frame(RAW)[7:]
+
+
+def header(descriptor: str) -> bytes:
+    """A frame's header with a right checksum: that of a content is of the same kind, the second byte of its xxHash."""
+    data = bytes.fromhex(descriptor)
+    return bytes.fromhex("04224d18") + data + bytes(cramjam.lz4.compress(data))[-3:-2]
+
+
 SKIPPABLE = struct.pack("<II", 0x184D2A50, 5) + b"hello"
 zstd = zstandard.ZstdCompressor().compress
 
@@ -72,6 +80,16 @@ CASES = [
     of_lz4("a skippable frame before it", SKIPPABLE + lz4_frame(RAW), False),
     of_lz4("a content checksum that is wrong", CHECKED + BLOCKS + b"\1\0\0\0", True),
     of_lz4("a content size that is wrong", SIZED + BLOCKS, True),
+    of_lz4("a header checksum that is wrong", lz4_frame(RAW)[:6] + b"\x83" + BLOCKS, False),
+    of_lz4("a dictionary's id in its header", header("6140 01000000") + BLOCKS, False),
+    of_lz4("a reserved bit in its header", header("6041") + BLOCKS, False),
+    of_lz4(
+        "a block checksum that is wrong",
+        header("7040") + BLOCKS[:-4] + bytes(8),
+        False,
+        ours=True,
+        why="it was under the batch's CRC, so its producer wrote it",
+    ),
     of_lz4("two frames", lz4_frame(HEAD) + lz4_frame(TAIL), False),
     of_lz4("without its end mark", lz4_frame(RAW)[:-4], False),
     of_lz4(

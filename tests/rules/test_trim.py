@@ -240,8 +240,15 @@ def test_a_partition_with_one_segment_trims_nothing() -> None:
         ),
         (
             judge(retention=TopicRetention(-1, -1, 10**6, 10**9)),
-            "local retention keeps the oldest local segment, 0..99: 2 s old of 16 m 40 s, "
-            "5,000 local bytes of 1,000,000,000",
+            "local retention keeps the oldest local segment, 0..99: it is 2 s old, not older than local.retention.ms, "
+            "16 m 40 s; segments go whole, and without it 3.9 KiB of 4.9 KiB would stay, less than "
+            "local.retention.bytes, 953.7 MiB",
+        ),
+        (
+            # more bytes than the setting stay, and the sentence says by which rule
+            judge(retention=TopicRetention(-1, -1, -1, 4096)),
+            "local retention keeps the oldest local segment, 0..99: segments go whole, and without it 3.9 KiB of "
+            "4.9 KiB would stay, less than local.retention.bytes, 4.0 KiB",
         ),
         (
             judge(bounds=replace(BOUNDS, local_start=Offset(400))),

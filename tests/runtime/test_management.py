@@ -8,6 +8,7 @@ import pytest
 
 from tierstate.runtime.management import Health, ManagementServer
 from tierstate.runtime.setting_types import Address
+from tierstate.runtime.settings_load import load_settings
 from tierstate.state.errors import InvalidSettings, UnknownTopic, ViewBehind
 
 
@@ -115,6 +116,23 @@ def test_a_port_of_this_machine_is_not_called_by_a_name_that_a_web_page_gave_it(
 ) -> None:
     """DNS rebinding: the page's own name leads here, so that its scripts may read what is answered."""
     assert port.get(path, headers={"host": host}).status_code == status
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.1", "0.0.0.0"])
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [("tier.example:9404", 200), ("TIER.example", 200), ("127.0.0.1", 200), ("localhost", 200), ("evil.example", 421)],
+)
+def test_a_port_whose_names_are_set_is_called_by_these_and_no_others(listen: str, host: str, status: int) -> None:
+    health = Health(lambda: [], lambda: [], lambda: b"", lambda topic, partition: None)
+    settings = load_settings(None, ["management.hosts=Tier.example"], {}, searched=())
+    server = ManagementServer(Address(listen, 0), health, hosts=settings.management.hosts)
+    service = server.service()
+    service.start()
+    url = f"http://127.0.0.1:{server.address.port}/healthz"
+    assert httpx.get(url, headers={"host": host}, trust_env=False).status_code == status
+    service.stop()
+    assert service.join(10)
 
 
 @pytest.mark.parametrize("host", ["broker-1.example:9404", "gateway"])

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import boto3
+import httpx
 import pytest
 from confluent_kafka.admin import AdminClient
 from moto.server import ThreadedMotoServer
@@ -356,6 +357,26 @@ def test_describe_asks_an_agent_where_it_says_that_others_reach_it(house: House)
         eventually(lambda: isinstance(house.json("describe", topic)[0]["agent"], dict))
     elected = [each for each in house.lines("facts", topic) if each["fact"] == "LeaderElected"]
     assert {each["management_address"] for each in elected} == {f"127.0.0.1:{port}"}
+
+
+def test_describe_says_by_which_setting_the_agent_proves_objects_before_a_trim(house: House) -> None:
+    """It is the agent's own setting, not the one of the settings that the command was given."""
+    topic = house.create("t")
+    house.append(topic, 2_000)
+    for flags, proof in (("--set", "trim.proof=read"), "read"), ((), "checksum"):
+        with house.agent(*flags):
+            agent = eventually(
+                lambda: told if isinstance(told := house.json("describe", topic)[0]["agent"], dict) else {}
+            )
+            assert agent["trim_proof"] == proof
+            assert f"  trim.proof    {proof}\n" in house.run("describe", topic).stdout
+
+
+def test_an_agent_is_asked_by_the_names_that_its_settings_give_it(house: House) -> None:
+    with house.agent("--set", "management.hosts=tier.example") as agent:
+        url = f"http://{agent.says('agent ready')['management']}/metrics"
+        for host, status in (("tier.example:9404", 200), ("other.example", 421)):
+            assert httpx.get(url, headers={"host": host}).status_code == status
 
 
 def test_describe_says_that_an_object_is_lost_and_ends_with_4(house: House) -> None:

@@ -1,4 +1,4 @@
-"""Several `tierstate recover --execute` at once: one goes through, and the others name the process that does."""
+"""Several commands that run alone, at once: one goes through, and the others name the process that does."""
 
 from __future__ import annotations
 
@@ -6,14 +6,20 @@ import fcntl
 import re
 import signal
 from collections.abc import Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.scenarios.house import Done, House, eventually, run, side_by_side
+from tierstate.app.connection import Connection
+from tierstate.app.prefix_lock import locked
 from tierstate.follower.object_names import LOCK
+from tierstate.runtime.clock import SystemClock
+from tierstate.runtime.settings import Settings
 from tierstate.sandbox.kafka import KafkaSandbox
+from tierstate.storage.directory import DirectoryStore
 
 pytestmark = pytest.mark.kafka
 
@@ -36,6 +42,10 @@ class Copied:
     @property
     def lock(self) -> Path:
         return self.house.store / LOCK
+
+    def objects(self) -> set[str]:
+        """The names of all objects, the lock's aside."""
+        return {str(each) for each in self.house.store.rglob("*") if each.is_file() and each != self.lock}
 
     def fresh(self, name: str) -> tuple[str, str]:
         """The flag for another tier-state topic, which is empty: every fact is lost there."""
@@ -73,7 +83,7 @@ def test_one_of_several_recoveries_goes_through(copied: Copied, way: str) -> Non
     for each in done:
         if each.returncode:
             assert each.returncode == 5
-            assert "another recovery has the lock of this bucket prefix" in each.stderr
+            assert "another command has the lock of this bucket prefix" in each.stderr
             assert re.search(r"holder=\S+@\S+, process \d+, tierstate recover since ", each.stderr)
             assert "an agent runs" not in each.stderr
     assert copied.is_in_order(*fresh)
@@ -82,6 +92,20 @@ def test_one_of_several_recoveries_goes_through(copied: Copied, way: str) -> Non
 def already_done(done: Done) -> bool:
     """A process that started when the first one had ended finds everything there."""
     return "already recovered" in done.stderr or "0 of 1 partition written" in done.stdout
+
+
+@pytest.mark.parametrize("command", [("recover", "--begin-history"), ("keep-prefix",)], ids=" ".join)
+def test_a_decision_about_the_prefix_waits_for_the_recovery_that_runs(copied: Copied, command: tuple[str, ...]) -> None:
+    """It is refused before it looks at anything, for a recovery changes what it would decide about."""
+    settings = Settings.model_validate({"prefix": {"heartbeat": 1.0}})
+    with closing(Connection(settings, SystemClock())) as connection:
+        vars(connection)["store"] = DirectoryStore(copied.house.store)
+        with locked(connection, "recover"):
+            before = copied.objects()
+            done = copied.house.run(*command, "--execute", "--set", "prefix.heartbeat=1s", code=5)
+            assert copied.objects() == before
+    assert "another command has the lock of this bucket prefix" in done.stderr
+    assert re.search(r"holder=\S+@\S+, process \d+, tierstate recover since ", done.stderr)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
@@ -101,5 +125,5 @@ def test_the_next_recovery_takes_over_from_one_that_died_or_hangs(copied: Copied
     if number == signal.SIGSTOP:
         first.process.send_signal(signal.SIGCONT)
         assert first.process.wait(60) == 5
-        assert "another recovery has the lock of this bucket prefix" in first.err.read_text()
+        assert "another command has the lock of this bucket prefix" in first.err.read_text()
         assert house.run("facts", "--json", *fresh).stdout == facts

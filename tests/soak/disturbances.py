@@ -25,6 +25,7 @@ Look = Callable[[], bool]
 Act = Callable[[Ground, random.Random], Look]
 UNDER_WAY_S = 1.5
 """A trim takes a moment from its listing of groups to DeleteRecords."""
+LOOK_EVERY_S, LEFT_BEHIND_S = 15.0, 60.0
 QUIET_RECORDS, ALL = 1500, -1
 """``ALL``: as `kafka-delete-records.sh` takes it."""
 MAY_DIE = (0, 1)
@@ -187,27 +188,13 @@ def late_landing(ground: Ground, chance: random.Random) -> Look:
 
 def group_reset(ground: Ground, chance: random.Random) -> Look:
     """A consumer that read to the end is set back to the earliest, waits, and reads all that was written since."""
-    name, began = ground.full(KEPT), time.monotonic()
-    trims = ground.until(lambda: ground.journal.since(began, "local trimmed", topic=name), "a trim")
-    partition = partition_of(trims[0])  # it is trimmed again before long, and not just now
+    name, partition = _just_trimmed(ground)
     group = PlainGroup(ground.kafka.bootstrap, name, partition, f"{name}-back-{chance.randrange(10**6)}")
-
-    def set_back() -> int | None:
-        """Once more, when a trim was under way whose listing is older."""
-        at = group.stand(group.bounds()[0])
-        time.sleep(UNDER_WAY_S)
-        return at if group.bounds()[0] <= at else None
-
-    def is_waited_for() -> bool:
-        code, said = ground.command("describe", f"{name}:{partition}", "--json")
-        agent = json.loads(said)[0]["agent"] if code == 0 else None
-        return isinstance(agent, dict) and group.group in agent.get("held_by", ())
 
     try:
         ground.patiently(lambda: group.stand(group.bounds()[1]))
-        start = ground.until(set_back, "a group is set back", lambda at: at is not None)
-        assert start is not None
-        ground.until(lambda: group.bounds()[0] > start or is_waited_for(), "an agent waits for the group")
+        start = _set_back(ground, group)
+        ground.until(lambda: group.bounds()[0] > start or _is_waited_for(ground, group), "an agent waits for the group")
         known = ground.truth.snapshot((name, partition))
         read = group.read_to(known.offsets[-1] + 1)
         lost = [*jumped(known, start, known.offsets[-1] + 1, read)]
@@ -216,6 +203,78 @@ def group_reset(ground: Ground, chance: random.Random) -> Look:
     finally:
         ground.patiently(group.leave)
     return lambda: bool(read)
+
+
+def group_left_behind(ground: Ground, chance: random.Random) -> Look:
+    """One group reads on and another stays where it is, while the next things befall the cluster.
+
+    The look raises AssertionError when an agent died, or when a record left the broker that one of them had not read.
+    """
+    place, number = _just_trimmed(ground), chance.randrange(10**6)
+    behind, reader = (
+        PlainGroup(ground.kafka.bootstrap, *place, f"{place[0]}-{name}-{number}") for name in ("behind", "reader")
+    )
+    start = _set_back(ground, behind)
+    ground.patiently(lambda: reader.stand(start))
+    due, last = time.monotonic() + LOOK_EVERY_S, time.monotonic() + LEFT_BEHIND_S
+    standing = start
+
+    def read(group: PlainGroup, since: int) -> int:
+        known = ground.truth.snapshot(place)
+        end = known.offsets[-1] + 1
+        if end <= since:
+            return since
+        found = group.read_to(end)
+        lost = [*jumped(known, since, end, found)]
+        assert not lost, f"{group.group}: {lost[0]}"
+        ground.given_to_groups += len(found)
+        return ground.patiently(lambda: group.stand(end))
+
+    def look() -> bool:
+        nonlocal due, standing
+        if time.monotonic() < due:
+            return False
+        dead = ground.agents.keys() - ground.pids().keys()
+        assert not dead, f"agents {sorted(dead)} died"
+        first = ground.patiently(behind.bounds)[0]
+        assert first <= start, f"trimmed to {first}, and {behind.group} has read nothing from {start} on"
+        standing = read(reader, standing)
+        due = time.monotonic() + LOOK_EVERY_S
+        if time.monotonic() < last or not _is_waited_for(ground, behind):
+            return False
+        read(behind, start)
+        for each in (behind, reader):
+            ground.patiently(each.leave)
+        return True
+
+    return look
+
+
+def _just_trimmed(ground: Ground) -> tuple[str, int]:
+    """A partition that is trimmed again before long, and not just now."""
+    name, began = ground.full(KEPT), time.monotonic()
+    trims = ground.until(lambda: ground.journal.since(began, "local trimmed", topic=name), "a trim")
+    return name, partition_of(trims[0])
+
+
+def _set_back(ground: Ground, group: PlainGroup) -> int:
+    """Return where it stands then: at the start of the broker's log. Once more while an older trim is under way."""
+
+    def stand() -> int | None:
+        at = group.stand(group.bounds()[0])
+        time.sleep(UNDER_WAY_S)
+        return at if group.bounds()[0] <= at else None
+
+    start = ground.until(stand, "a group is set back", lambda at: at is not None)
+    assert start is not None
+    return start
+
+
+def _is_waited_for(ground: Ground, group: PlainGroup) -> bool:
+    name, partition = group.place
+    code, said = ground.command("describe", f"{name}:{partition}", "--json")
+    agent = json.loads(said)[0]["agent"] if code == 0 else None
+    return isinstance(agent, dict) and group.group in agent.get("held_by", ())
 
 
 def election_unclean(ground: Ground, chance: random.Random) -> Look:

@@ -17,13 +17,13 @@ class PlainGroup:
 
     def __init__(self, bootstrap: str, topic: str, partition: int, group: str) -> None:
         self._client = {"bootstrap.servers": bootstrap, "log_level": 0}
-        self._place, self.group = (topic, partition), group
-        self._admin: Any = AdminClient(self._client)
+        self.place, self.group = (topic, partition), group
 
     def stand(self, offset: int) -> int:
         """As ``kafka-consumer-groups --reset-offsets`` sets it."""
-        wanted = ConsumerGroupTopicPartitions(self.group, [TopicPartition(*self._place, offset)])
-        for future in self._admin.alter_consumer_group_offsets([wanted]).values():
+        wanted = ConsumerGroupTopicPartitions(self.group, [TopicPartition(*self.place, offset)])
+        admin = self._admin()
+        for future in admin.alter_consumer_group_offsets([wanted]).values():
             (found,) = future.result(30).topic_partitions
             if found.error is not None:
                 raise KafkaException(found.error)
@@ -32,14 +32,14 @@ class PlainGroup:
     def bounds(self) -> tuple[int, int]:
         """Of the broker's log."""
         with self._consumer() as consumer:
-            first, end = consumer.get_watermark_offsets(TopicPartition(*self._place), timeout=30)
+            first, end = consumer.get_watermark_offsets(TopicPartition(*self.place), timeout=30)
         return int(first), int(end)
 
     def read_to(self, end: int) -> list[Record]:
         """From where it stands. An offset that is not there any more is an error, not somewhere else."""
         read = list[Record]()
         with self._consumer() as consumer:
-            consumer.assign([TopicPartition(*self._place)])
+            consumer.assign([TopicPartition(*self.place)])
             while not read or read[-1][0] + 1 < end:
                 found = consumer.poll(PATIENCE_S)
                 assert found is not None, f"{self.group} hears nothing after {len(read)} records"
@@ -50,7 +50,12 @@ class PlainGroup:
 
     def leave(self) -> None:
         """Nobody waits for it any more."""
-        self._admin.delete_consumer_groups([self.group])[self.group].result(30)
+        admin = self._admin()
+        admin.delete_consumer_groups([self.group])[self.group].result(30)
+
+    def _admin(self) -> Any:
+        """A new one: librdkafka goes on asking a coordinator that has moved. Hold it, for its futures end with it."""
+        return AdminClient(self._client)
 
     def _consumer(self) -> Any:
         config = {"group.id": self.group, "auto.offset.reset": "error", "enable.auto.commit": False}

@@ -37,6 +37,7 @@ KINDS = (
     Kind("stray object swept", "sweep showed it, and deleted it when it was named", acts.stray_swept),
     Kind("landed late", "an agent swept it by itself", acts.late_landing, slow=True),
     Kind("group reset", "an agent waited for it, and it read everything from there", acts.group_reset),
+    Kind("group left behind", "an agent waited for it, and it read everything", acts.group_left_behind, slow=True),
     Kind("unclean election", "what was written after it was copied", acts.election_unclean),
     Kind("log begun anew", "it was copied and trimmed anew", acts.log_begun_anew),
     Kind("quiet topic's broker restarts", "its lineage stayed known", acts.quiet_restarted),

@@ -148,7 +148,13 @@ class Soak:
         """Whether an effect is still to be seen."""
         self.ground.journal.read()
         for each in [*self._waiting]:
-            if each.look():
+            try:
+                seen = each.look()
+            except Exception as error:
+                self._complain(f"{each.kind.name}: {error}", error)
+                self._waiting.remove(each)
+                continue
+            if seen:
                 self.shown[each.kind.name] += 1
                 self._waiting.remove(each)
         return bool(self._waiting)
