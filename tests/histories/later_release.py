@@ -27,8 +27,10 @@ class LaterRelease:
         self._active, self._ignorable = rnd.random() < 0.2, rnd.random() < 0.3
         self._rolled_back_at = rnd.randrange(MOST_STEPS)
         self._upgraded_at = self._rolled_back_at + rnd.randint(5, LAST)
+        self._left = ""
+        """The key of the fact that was left."""
         self.key: str | None = None
-        """The key of the fact that stands."""
+        """The same, while it stands."""
 
     @property
     def binds(self) -> bool:
@@ -46,13 +48,14 @@ class LaterRelease:
     def leave(self, ignorable_since: str | None) -> None:
         """Write a fact of a kind that only a later release knows."""
         self.key, value = later_kind(self._world.cluster.partition, 1, ignorable_since)
+        self._left = self.key
         self._world.seen[IGNORED if ignorable_since else BINDING] += 1
         self._world.topic.land_unasked(self.key, value)
 
     def lose_tail(self) -> None:
-        """The topic's tail was cut: a fact that it held is lost with it."""
-        if self.key not in self._world.topic.live_at(len(self._world.topic.log)):
-            self.key = None
+        """The topic's tail was cut: a fact that it held is lost with it, and one that it erased stands again."""
+        live = self._world.topic.live_at(len(self._world.topic.log))
+        self.key = self._left if self._left in live else None
 
     def upgrade(self) -> None:
         """The release that wrote the fact erases it, as it may."""
