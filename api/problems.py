@@ -104,6 +104,7 @@ OF_ERROR: dict[type[BaseException], ProblemKind] = {
     errors.HistoryBroken: ProblemKind(500, 50059),
     errors.PrefixContested: ProblemKind(500, 50061),
     errors.Undecodable: ProblemKind(500, 50062),  # an agent's, not the caller's
+    errors.OtherBytes: ProblemKind(500, 50063),
     errors.LineageTooLong: ProblemKind(500, 50060),  # an agent's, not the caller's
 }
 UNKNOWN_PARTITION = 40402

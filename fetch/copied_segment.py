@@ -72,7 +72,7 @@ def open_copied(store: ObjectReader, manifest_key: str, *, keys: KeyUnwrapper | 
     parsed = ObjectKeys(prefix).parse(manifest_key)
     if parsed is None or parsed.kind is not ObjectKind.MANIFEST:
         raise InvalidRequest("not the manifest of a copied segment (….rsm-manifest)", key=manifest_key)
-    reader = SegmentReader.open(store, manifest_key, keys=keys)
+    reader = SegmentReader.open(store, manifest_key, keys=keys).unproven()  # whoever prints it shows what is there
     named = reader.manifest.metadata
     # without our metadata the name is all there is, and a prefix without "/" cannot be told from the topic
     topic = named.topic if named is not None else parsed.topic

@@ -8,8 +8,10 @@ from ..log.batch import HEADER_BYTES, iter_batches
 from ..log.offset_index import lookup_position, parse_offset_index
 from ..state.errors import CorruptData, OtherBytes
 from ..state.offsets import Offset
+from ..state.segment import RemoteSegment
 from ..storage.segment.manifest import IndexKind
 from ..storage.segment.reader import SegmentReader
+from .batch_order import BatchOrder
 
 FIRST_BYTES = 256 * 1024
 """Of a chunk, in which its first batch is looked for; then in all of it."""
@@ -76,23 +78,26 @@ def _is_batch(reader: SegmentReader, position: int, data: memoryview, source: st
         return False
 
 
-def unproven(reader: SegmentReader, wrong: OtherBytes, source: str) -> SegmentReader:
-    """Return a reader that hands the chunk out as it is, for who finds one of its batches wrong by itself, and so loses
-    none that lies before. Raises ``wrong`` where no batch with bytes in the chunk is. Memory: three chunks.
+def unproven(reader: SegmentReader, wrong: OtherBytes, segment: RemoteSegment) -> SegmentReader:
+    """Return a reader that hands the chunk out as it is: whoever decodes finds a batch that is wrong by itself, and
+    none that lies before it is lost. Raises ``wrong`` where no batch in the chunk is wrong. Memory: three chunks.
+
+    An offset that moved is found by its batch where none may be missing; where a gap is legal, not for sure.
     """
-    unproven, chunks = reader.unproven(), reader.manifest.chunks
-    first, stop = max(0, wrong.chunk - 1), chunks.chunk(wrong.chunk).plain_stop
+    unproven, chunks, chunk = reader.unproven(), reader.manifest.chunks, int(str(wrong.facts["chunk"]))
+    source, order = segment.object_key, None if segment.has_gaps else BatchOrder(reader, segment)
+    first, stop = max(0, chunk - 1), chunks.chunk(chunk).plain_stop
     start = chunks.chunk(first).plain_start
     data = memoryview(b"".join(unproven.plain_range(start, stop + chunks.chunk_bytes)))
     at = proven_batch(unproven, first, data, source) if first else 0
-    if at is None:
-        raise wrong
-    try:
-        for batch in iter_batches(data[at:], source=source, position=start + at, partial_tail_ok=True):
-            if batch.position + batch.size_bytes >= stop:
-                break
-    except CorruptData:
-        return unproven
+    while at is not None and start + at < stop:
+        try:
+            batch = next(iter_batches(data[at:], source=source, position=start + at, partial_tail_ok=True), None)
+            if batch is not None and order is not None:
+                order.check(batch)
+        except CorruptData:
+            return unproven
+        at = None if batch is None else at + batch.size_bytes
     raise wrong
 
 

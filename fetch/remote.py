@@ -210,7 +210,7 @@ class RemoteTier:
         try:
             return self._read(segment, reader, offsets, max_bytes, isolation, following)
         except OtherBytes as error:
-            reader = unproven(reader, error, segment.object_key)
+            reader = unproven(reader, error, segment)
             return self._read(segment, reader, offsets, max_bytes, isolation, None)
 
     def _read(

@@ -164,7 +164,7 @@ class _Reading:
         try:
             return self._reader.load(plain, self._buffers, left)
         except OtherBytes as error:
-            return unproven(self._reader, error, self._segment.object_key).load(plain, self._buffers, left)
+            return unproven(self._reader, error, self._segment).load(plain, self._buffers, left)
 
     def _stop(self, position: int) -> int:
         """What lies behind this byte is wanted only if a batch is larger, or the chunk table is not right."""

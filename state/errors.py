@@ -28,6 +28,7 @@
     ├── BatchTooLarge           take it as it is stored: unpacked, a batch is more than its reader takes
     ├── CorruptData             page a human: bytes are not what they must be
     │   ├── PrefixContested     page a human: another cluster writes below the same bucket prefix
+    │   ├── OtherBytes          page a human: a chunk is not what was sent
     │   ├── Undecodable         page a human: Kafka serves a batch that readers of the remote tier refuse
     │   └── HistoryBroken       page a human: the tier-state topic is not of the history that is kept of it
     ├── LogGap                  page a human: offsets that must exist belong to nobody
@@ -201,11 +202,7 @@ class CorruptData(TierstateError):
 
 
 class OtherBytes(CorruptData):
-    """A chunk is not what was sent, though each of its batches may be right by its own CRC. ``chunk``: its number."""
-
-    def __init__(self, message: str, *, chunk: int, **facts: object) -> None:
-        super().__init__(message, **facts, chunk=chunk)
-        self.chunk = chunk
+    """A chunk is not what was sent, though each of its batches may be right by its own CRC."""
 
 
 class BatchTooLarge(TierstateError):

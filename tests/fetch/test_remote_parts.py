@@ -222,7 +222,7 @@ def test_an_object_that_is_too_short_is_corrupt_never_a_short_read(
 
 def test_a_log_that_ends_inside_a_batch_is_corrupt(store: ObjectStore, golden_log: Make) -> None:
     """Also where only zeros follow, which a broker's reader takes for the end."""
-    golden = golden_log("none", store=store, compression=Compression.NONE)
+    golden = golden_log("none", store=store, compression=Compression.NONE, older=True)
     key = object_key(golden.segments[0].object_key, ObjectKind.LOG)
     whole = store.get(key)
     last = whole.rindex(b"\x00\x00\x00\x00\x02", 0, len(whole) - 61) - 12

@@ -26,7 +26,8 @@ RECORDS = 300
 OTHERS = {
     "OffsetOutOfRange": OFFSET_OUT_OF_RANGE,
     **dict.fromkeys(
-        ("CorruptData", "HistoryBroken", "ObjectNotFound", "LogGap", "PrefixContested", "Undecodable"), CORRUPT_MESSAGE
+        ("CorruptData", "HistoryBroken", "ObjectNotFound", "LogGap", "OtherBytes", "PrefixContested", "Undecodable"),
+        CORRUPT_MESSAGE,
     ),
     **dict.fromkeys(("IllegalTransition", "TierStateLost"), CORRUPT_MESSAGE),
 }
