@@ -51,7 +51,7 @@ RARE = (
     "gap passed over",
 )
 LATE = ("late large put", "late large put after a deletion", "late large put over itself", "late small put")
-ONCE_BROKEN = (3398, 3979, 4084, 4617, 7058, 11740, 13718, 28526, 86787)
+ONCE_BROKEN = (3398, 3979, 4084, 4617, 7058, 11740, 13718, 28526, 86787, 93471)
 """Seeds of histories that broke in `make prove`, beyond those that run at night."""
 READS = ("remote read", "remote read that the broker confirmed", "LineageUnconfirmed")
 
