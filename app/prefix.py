@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from hashlib import sha256
+from pathlib import Path
 
 from ..broker.control import BrokerControl
 from ..broker.tier_topic import KafkaTierTopic, TierTopic
@@ -27,6 +30,9 @@ from ..storage.claimed_store import claimed
 from ..storage.object_store import ObjectStore
 from .connection import Connection
 from .orders import issuer
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+"""Linux writes another one at each boot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +67,20 @@ def agent_claimant(settings: Settings, control: BrokerControl, log: LogDirs) -> 
     """Return the claimant for the agent of one broker. Its place is where clients find the broker, and the folders."""
     cluster = control.cluster()
     at = ":".join(map(str, cluster.addresses.get(log.node_id, ())))
-    place = f"{at} {','.join(map(str, settings.agent.log_dirs))}"
+    folders = settings.agent.log_dirs
+    place = f"{at} {','.join(map(str, folders))} {folders_id(folders)}"
     return _claimant(settings, cluster.cluster_id, log.node_id, place)
+
+
+def folders_id(folders: Iterable[Path]) -> str:
+    """Return what a copy of these folders under the same names has otherwise: their inodes, and the boot of the host.
+
+    A host that boots anew may be a copy of its image, so a reboot is another place, too.
+    """
+    boot = _BOOT_ID.read_text() if _BOOT_ID.exists() else ""
+    found = [os.stat(folder) for folder in folders]
+    numbers = "".join(f" {each.st_dev}:{each.st_ino}" for each in found)
+    return sha256(f"{boot.strip()}{numbers}".encode()).hexdigest()[:12]
 
 
 def _claimant(settings: Settings, cluster_id: str, broker_id: int, place: str) -> Claimant:

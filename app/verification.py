@@ -47,7 +47,6 @@ def verify(connection: Connection, topic: str, partitions: Sequence[TopicIdParti
         with connection.progress("verifying segments", sum(len(view.readable) for view in views)) as advance:
             verifier = Verifier(
                 connection.store,
-                connection.topic.topic_id,
                 level,
                 partial(view_now, follower),
                 connection.keys,

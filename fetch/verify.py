@@ -126,7 +126,7 @@ def _life(segment: SegmentMeaning) -> Iterator[tuple[Severity, str]]:
     if started is not None and remote is not None and segment.contradiction is None:
         for name in ("partition", "topic", "broker_id", "offsets", "object_key"):
             one, two = getattr(started, name), getattr(remote, name)
-            if one != two:
+            if one != two and not (name == "broker_id" and started.broker_id < 0):  # a recovery's
                 yield Severity.CORRUPT, f"{name} is {two}, but its copy began with {one}"
     for live in segment.facts:
         if isinstance(live.fact, SegmentDeleteStarted | SegmentDeleteFinished):

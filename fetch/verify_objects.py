@@ -59,13 +59,9 @@ class Checked:
 
 @dataclass(frozen=True, slots=True)
 class Verifier:
-    """``tier_state_topic_id``: of the topic the view is of; a manifest written under it names the very same term.
-
-    ``look`` gives a view of a partition that is up to now. ``advance`` is told of segments that are done.
-    """
+    """``look`` gives a view of a partition that is up to now. ``advance`` is told of segments that are done."""
 
     store: ObjectReader
-    tier_state_topic_id: str
     level: int
     look: Callable[[TopicIdPartition], PartitionView]
     keys: KeyUnwrapper | None = None
@@ -188,8 +184,7 @@ class Verifier:
         if block is None or metadata is None:
             yield "the manifest is of another program"
             return
-        same_topic = block.tier_state_topic_id == self.tier_state_topic_id  # else recovered: new terms by design
-        for name, said, fact in described_otherwise(manifest, segment, same_topic=same_topic):
+        for name, said, fact in described_otherwise(manifest, segment):
             yield f"the manifest says {name} {_short(said)}, its fact {_short(fact)}"
         if metadata != metadata_of(block.segment, metadata.event_timestamp):
             yield "the manifest's segment metadata contradicts its own descriptor"

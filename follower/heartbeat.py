@@ -30,10 +30,11 @@ class Heartbeat:
     """``process`` is drawn by the process when it starts, ``token`` for each write: a process that was copied with its
     memory draws another one.
 
-    ``place``: host, folders and broker address, by which a restart is known from a copy. ``topic_id``, ``position``
-    and ``sha256`` are the signature; ``answers`` are the processes whose heartbeats its writer had read before it
-    signed, separated by spaces. ``stopped`` is 1 after a clean stop. ``trial_s``: for so many seconds the process
-    deletes nothing yet, or `NO_PROOF_YET`. ``kept``: the newest decision that gave the prefix to this cluster, or 0.
+    ``place``: the broker's address, the folders, and what a copy of them has otherwise: by it a restart is known.
+    ``topic_id``, ``position`` and ``sha256`` are the signature; ``answers`` are the processes whose heartbeats its
+    writer had read before it signed, separated by spaces. ``stopped`` is 1 after a clean stop. ``trial_s``: for so
+    many seconds the process deletes nothing yet, or `NO_PROOF_YET`. ``kept``: the newest decision that gave the prefix
+    to this cluster, or 0.
     """
 
     process: str

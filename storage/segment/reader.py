@@ -53,17 +53,15 @@ def read_manifest(store: ObjectReads, base_or_manifest_key: str) -> SegmentManif
     return parse_manifest(store.get(key, MAX_MANIFEST_BYTES), source=key)
 
 
-def described_otherwise(
-    manifest: SegmentManifest, fact: RemoteSegment, *, same_topic: bool = False
-) -> Iterator[tuple[str, object, object]]:
+def described_otherwise(manifest: SegmentManifest, fact: RemoteSegment) -> Iterator[tuple[str, object, object]]:
     """(what, the manifest's, the fact's) of all that differs. Another program's manifest has Kafka's description alone.
 
-    ``same_topic``: terms are compared too. A recovered topic has new ones: they are no property of the objects.
+    Terms are not compared. A recovery gives facts new ones: they are no property of the objects.
     """
     if manifest.tierstate is not None:
         for name in DESCRIBED:
             said, known = getattr(manifest.tierstate.segment, name), getattr(fact, name)
-            if said != known and (same_topic or name != "term"):
+            if said != known and name != "term":
                 yield name, said, known
     elif manifest.metadata is not None:
         kafkas, offsets = manifest.metadata, f"{manifest.metadata.start_offset}..{manifest.metadata.end_offset}"

@@ -341,9 +341,7 @@ def checked_export(segments: Segments, made: tuple[MemoryStore, ExportPlan, Expo
 
 def found_by_verify(segments: Segments, level: int) -> list[str]:
     view = segments.tiers.view
-    verifier = Verifier(
-        segments.store, "t" * 22, level, lambda partition: view.partition(partition), keys=segments.keys
-    )
+    verifier = Verifier(segments.store, level, lambda partition: view.partition(partition), keys=segments.keys)
     try:
         return [f"{each.what} {each.object}" for each in verifier.objects(view.partition(segments.tiers.partition))]
     except CorruptData as error:

@@ -75,7 +75,7 @@ Read = Callable[..., list[int]]
 
 def verify(golden: Golden, level: int = 3) -> list[Finding]:
     tiers = golden.tiers
-    verifier = Verifier(tiers.store, "tier-state", level, lambda partition: tiers.view.partition(partition))
+    verifier = Verifier(tiers.store, level, lambda partition: tiers.view.partition(partition))
     return list(verifier.objects(tiers.view.partition(tiers.partition)))
 
 

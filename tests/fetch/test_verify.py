@@ -133,6 +133,18 @@ def test_a_max_timestamp_of_the_future_is_told_and_a_little_skew_is_not() -> Non
     only(findings(*facts(ahead[1], *CLEAN[1:])), Severity.FINDING, "later than its copy")
 
 
+def test_a_recovery_began_the_copy_anew_in_no_brokers_name() -> None:
+    live = list(facts(*CLEAN))
+    begun = [
+        replace(each, fact=SegmentCopyStarted(replace(each.fact.attempt, broker_id=BrokerId(-1))))
+        if isinstance(each.fact, SegmentCopyStarted)
+        else each
+        for each in live
+    ]
+    assert begun != live
+    assert not findings(*begun)
+
+
 def test_an_attempt_that_its_descriptor_disagrees_with_is_corrupt() -> None:
     other = replace(CLEAN[0], broker_id=BrokerId(9))
     only(findings(*facts(other, *CLEAN[1:])), Severity.CORRUPT, "broker_id is 9")

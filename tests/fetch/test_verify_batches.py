@@ -98,7 +98,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def verify(world: World, level: int) -> list[Finding]:
-    verifier = Verifier(world.store, world.topic.topic_id, level, lambda partition: world.view())
+    verifier = Verifier(world.store, level, lambda partition: world.view())
     return list(verifier.objects(world.view()))
 
 

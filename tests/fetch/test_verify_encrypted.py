@@ -35,9 +35,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def verify(world: World, keys: KeyUnwrapper | None = None, names: ObjectKeys | None = None) -> list[Finding]:
-    verifier = Verifier(
-        world.store, world.topic.topic_id, 3, lambda partition: world.view(), keys, names or ObjectKeys()
-    )
+    verifier = Verifier(world.store, 3, lambda partition: world.view(), keys, names or ObjectKeys())
     return list(verifier.objects(world.view()))
 
 
