@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..rules.reasons import Reason
 from ..state.ids import TopicIdPartition
 from ..state.offsets import OffsetRange
 from ..state.partition_view import PartitionView
@@ -14,6 +15,7 @@ from .partition_facts import orders_in_words, troubles_of
 from .remote_records import remote_records
 
 SILENT, FAILING, GAP, FACTS_LOST = "agent silent", "agent fails", "gap", "facts lost"
+MISSING, CONTESTED = "objects missing", "prefix contested"
 NAMED = 1000
 """Partitions in trouble that are named, of one topic; all are counted."""
 
@@ -113,6 +115,10 @@ def _troubles(view: PartitionView, status: Mapping[str, Any] | str | None) -> li
         found.append(FACTS_LOST)
     elif isinstance(status, Mapping) and _has_gap(view, status):
         found.append(GAP)
+    if isinstance(status, Mapping) and status.get("missing_objects"):
+        found.append(MISSING)
+    if isinstance(status, Mapping) and status.get("not_expired_reason") == Reason.PREFIX_CONTESTED:
+        found.append(CONTESTED)
     if status == SILENT:
         found.append(SILENT)
     if isinstance(status, Mapping) and status.get("consecutive_failures"):

@@ -22,12 +22,13 @@ def command(context: Context) -> None:
     """All tiered topics in one table, those in trouble first: sizes, what waits to be copied, what is wrong.
 
     Agents are asked for what only they know; one that does not answer is trouble. The console shows the same table.
-    Exit code 4 when facts of the tier-state topic are lost; a topic without any is looked for in the bucket.
+    Exit code 4 when facts of the tier-state topic are lost, objects are missing, or offsets are in no tier. A topic
+    without any facts is looked for in the bucket.
     """
     from ..app.connection import Connection
-    from ..app.overview import FACTS_LOST, worst_first
+    from ..app.overview import FACTS_LOST, GAP, MISSING, worst_first
     from ..app.topics_now import topics_now
-    from ..state.errors import TierStateLost
+    from ..state.errors import CorruptData, TierStateLost
 
     if context.gateway is not None:
         with closing(gateway_client(context)) as client:
@@ -42,6 +43,9 @@ def command(context: Context) -> None:
     lost = [each["topic"] for each in document if FACTS_LOST in each["trouble"]]
     if lost:
         raise TierStateLost("facts are lost: tierstate describe shows the way out", topics=",".join(lost))
+    holed = [each["topic"] for each in document if {GAP, MISSING} & {*each["trouble"]}]
+    if holed:
+        raise CorruptData("topics are not whole: tierstate describe shows the way out", topics=",".join(holed))
 
 
 def _row(found: dict[str, Any]) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from ..state.partition_view import PartitionView
 from ..state.retention import LocalSegment, TopicRetention, local_retention_end
 from ..state.routing import LocalBounds
 from .candidates import why_not_stable
+from .clocks import APART_MS
 from .observed import GroupsSeen, Observed
 from .reasons import Reason, Why, about_size, lasting
 
@@ -198,6 +199,8 @@ def _why_not_durable(
         return Why(Reason.NOT_COPIED, f"offset {following} is not copied yet: {wait} wait for it")
     age = now - owner.segment.copied_at
     said = f"segment {owner.segment.offsets} was copied {lasting(max(0, age))} ago, within trim.delay"
+    if age < -APART_MS:
+        said = f"a clock was {lasting(-age)} ahead when segment {owner.segment.offsets} was copied; trim.delay"
     return Why(Reason.TRIM_DELAY, f"{said} {lasting(delay_ms)}: it goes in {lasting(delay_ms - age)}")
 
 

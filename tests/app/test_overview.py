@@ -66,6 +66,15 @@ def test_offsets_that_neither_the_broker_nor_a_segment_has_are_trouble(
     assert (seen.trouble, seen.in_trouble) == (trouble, (1,) if trouble else ())
 
 
+@pytest.mark.parametrize(
+    ("said", "trouble"),
+    [({"missing_objects": 3}, "objects missing"), ({"not_expired_reason": "prefix-contested"}, "prefix contested")],
+)
+def test_what_the_bucket_lacks_and_who_else_writes_there_is_trouble(said: dict[str, Any], trouble: str) -> None:
+    seen = overview("orders", views(), {AT: board(status(0), status(1, **said))})
+    assert (seen.trouble, seen.in_trouble) == ((trouble,), (1,))
+
+
 def test_lost_facts_are_trouble_also_where_no_offset_is_in_no_tier() -> None:
     seen = overview("orders", views(), {AT: board(status(0), status(1, facts_lost="tierstate recover orders:1"))})
     assert (seen.trouble, seen.in_trouble) == (("facts lost",), (1,))

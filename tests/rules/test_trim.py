@@ -234,6 +234,10 @@ def test_a_partition_with_one_segment_trims_nothing() -> None:
             "segment 0..99 was copied 1 s ago, within trim.delay 1 s: it goes in 1 s",
         ),
         (
+            judge(now=LATER - 2 * 86_400_000, retention=TopicRetention(-1, -1, -1, 0)),
+            "a clock was 1 d 23 h ahead when segment 0..99 was copied; trim.delay 1 s: it goes in 2 d",
+        ),
+        (
             judge(bounds=replace(BOUNDS, last_stable_offset=Offset(99))),
             "a transaction is open: the last stable offset 99 is not past segment 0..99 of 1,000 bytes, "
             "for 0 s at least",

@@ -11,6 +11,7 @@ import shutil
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -207,3 +208,23 @@ def test_a_new_history_and_deleted_records_in_a_copy_remove_nothing_of_productio
     eventually(lambda: not contested(production))
     assert pair.production.house.holds(topic, 2 * RECORDS)
     production.stop()
+
+
+def test_a_copy_that_stands_where_production_stood_deletes_nothing(tmp_path: Path) -> None:
+    """Under the same names, and a moment after production stopped: only its folders are others."""
+    with KafkaSandbox(folder=tmp_path / "kafka") as kafka, closing(House(kafka, tmp_path / "same", "same")) as house:
+        house.run("init")
+        side = Side(house, house.create("t"))
+        house.append(side.topic, RECORDS)
+        house.run("agent", "--once")
+        kafka.stop(0)
+        disk = kafka.brokers[0].log_dir
+        shutil.copytree(disk, tmp_path / "copy")
+        disk.rename(tmp_path / "production")
+        (tmp_path / "copy").rename(disk)
+        kafka.start(0)
+        pair, before = Pair(side, side), set(house.objects())
+        side.keeps_one_segment()
+        side.agent()
+        eventually(partial(side.gives, "not_expired", Reason.PREFIX_ON_TRIAL))
+        pair.nothing_is_deleted(before)
