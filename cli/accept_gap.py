@@ -89,9 +89,6 @@ def command(
 
 def _show(context: Context, topic: TopicArgument, gaps: Gaps, offsets: OffsetRange | None, execute: bool) -> None:
     from ..app.partition_facts import accepted_in_words
-    from ..rules.cut_elsewhere import cut_elsewhere
-
-    why = cut_elsewhere(gaps.view, topic.topic, gaps.bounds.local_start)
     if context.as_json:
         accepted = [{**asdict(fact), "partition": fact.partition.partition} for fact in gaps.view.accepted_gaps]
         context.output.document(
@@ -100,7 +97,6 @@ def _show(context: Context, topic: TopicArgument, gaps: Gaps, offsets: OffsetRan
                 "partition": gaps.view.partition.partition,
                 "gaps": [asdict(gap) for gap in gaps.open],
                 "accepted": accepted,
-                "cut_elsewhere": why,
                 "offsets": None if offsets is None else asdict(offsets),
                 "executed": execute,
             }
@@ -108,7 +104,5 @@ def _show(context: Context, topic: TopicArgument, gaps: Gaps, offsets: OffsetRan
         return
     for gap in gaps.open:
         context.output.line(f"GAP  {gap}: {counted(len(gap), 'offset')} that neither tier has")
-    if gaps.open and why is not None:
-        context.output.line(f"  {why}")
     for said in accepted_in_words(gaps.view):
         context.output.line(f"ACCEPTED GAP  {said}")

@@ -30,8 +30,9 @@ def cut_elsewhere(view: PartitionView, topic: str, local_start: Offset | None) -
         else f"the log start {view.log_start}, and we trimmed nothing"
     )
     return (
-        f"the broker begins at {local_start}, above {known}: by Kafka's own retention, by tierstate rescue, or by "
-        f"DeleteRecords of an operator; nothing remote was deleted. To delete it there too: "
+        f"the broker begins at {local_start}, above {known}: by Kafka's own retention, by tierstate rescue, by a trim "
+        "whose fact was lost, or by DeleteRecords of an operator; readers get the records below from the remote tier. "
+        "Only if an operator meant to delete them for good: "
         f"tierstate delete-records {topic}:{view.partition.partition} --before {local_start} --execute"
     )
 
