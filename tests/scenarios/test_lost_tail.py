@@ -100,5 +100,6 @@ def test_a_lost_tail_is_shown_kept_and_added_by_the_command_that_is_shown(
     house.run("agent", "--once")
     house.run("describe", topic)
     assert house.json("check")[-1]["ok"]
+    assert house.json("verify", topic, "--level", "3")["summary"]["corrupt"] == 0
     assert house.holds(topic, RECORDS)
     assert set(objects) <= set(house.objects())
