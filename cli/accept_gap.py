@@ -89,6 +89,7 @@ def command(
 
 def _show(context: Context, topic: TopicArgument, gaps: Gaps, offsets: OffsetRange | None, execute: bool) -> None:
     from ..app.partition_facts import accepted_in_words
+
     if context.as_json:
         accepted = [{**asdict(fact), "partition": fact.partition.partition} for fact in gaps.view.accepted_gaps]
         context.output.document(
