@@ -182,8 +182,8 @@ def test_what_an_operator_deleted_on_the_broker_is_reported_with_the_command_tha
         (after,) = house.json("describe", f"{topic}:0")
         assert after["cut_elsewhere"] == (
             f"the broker begins at {cut}, above our newest trim {before['local_log_start_offset']}: by Kafka's own "
-            "retention, by tierstate rescue, by a trim whose fact was lost, or by DeleteRecords of an operator; readers "
-            "get the records below from the remote tier. Only if an operator meant to delete them for good: "
+            "retention, by tierstate rescue, by a trim whose fact was lost, or by DeleteRecords of an operator; "
+            "readers get the records below from the remote tier. Only if an operator meant to delete them for good: "
             f"tierstate delete-records {topic}:0 --before {cut} --execute"
         )
         assert after["log_start_offset"] == 0
