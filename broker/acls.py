@@ -109,6 +109,10 @@ ROLES = {
 }
 
 
+ADDED_BY = "; an administrator adds it: "
+"""Between what a right is for and the command, which names the agent's user."""
+
+
 @dataclass(frozen=True, slots=True)
 class Lacking:
     """A right that the credentials do not have, and Kafka's own name of what it is on."""
@@ -119,6 +123,14 @@ class Lacking:
 
     def __str__(self) -> str:
         return f"{self.right.operation.name} on {self.name}: {self.right.why}"
+
+    def concerns(self, topic: str) -> bool:
+        """Return whether the topic cannot be tiered as it should without this right."""
+        return self.right.resource is not Resource.TOPICS or self.name == topic
+
+    def told(self, kafka: Mapping[str, str]) -> str:
+        """Return the right, what does not work without it, and the command that adds it."""
+        return f"{self}{ADDED_BY}{self.command(kafka)}"
 
     def command(self, kafka: Mapping[str, str]) -> str:
         """That adds it."""
