@@ -86,6 +86,14 @@ class Output:
         for row in [columns, *cells]:
             self.line("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
+    def row(self, cells: Sequence[str], widths: Sequence[int]) -> None:
+        """One row of a table whose rows come one after the other; flushed, so that it is seen now."""
+        from ..runtime.visible import visible_in_line
+
+        padded = [visible_in_line(cell).ljust(width) for cell, width in zip(cells, widths, strict=True)]
+        self.line("  ".join(padded).rstrip())
+        self._stdout.flush()
+
     def note(self, text: str) -> None:
         """For the person who watches; not data."""
         from ..runtime.visible import visible
