@@ -80,12 +80,17 @@ def service_logs(context: Context) -> FilteringBoundLogger:
 
 
 def secrets_of(settings: Settings) -> Iterator[str]:
-    """Every value that `tierstate config` hides."""
+    """Yield every value that is a secret by its key, and URLs that came by reference, which may have a password.
+
+    Other values may come by reference too, and are no secrets: a user's name is a common word.
+    """
     from pydantic import BaseModel, SecretStr
+
+    from ..runtime.settings_keys import is_secret
 
     for section, values in (("kafka", settings.kafka), ("catalog", settings.catalog)):
         for name, value in values.items():
-            if settings.is_masked(f"{section}.{name}"):
+            if is_secret((section, name)) or (settings.is_masked(f"{section}.{name}") and "://" in str(value)):
                 yield str(value)
     for _, one in settings:
         for value in dict(one).values() if isinstance(one, BaseModel) else ():
