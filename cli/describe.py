@@ -47,7 +47,9 @@ def command(context: Context, topic: TopicArgument, watch: bool) -> None:
         partitions = partitions_of(connection.control, topic.topic, topic.partition)
         if not isinstance(connection, Connection):
             past = connection.view(partitions)
-            _show(context, [look_at_past(past.partition(each), topic.topic) for each in partitions])
+            facts = [look_at_past(past.partition(each), topic.topic) for each in partitions]
+            _show(context, facts)
+            _judge(facts)
             return
         broker = connection.control
         follower = connection.view(partitions)
