@@ -136,8 +136,11 @@ class Lacking:
         """That adds it."""
         flag = {ResourceType.TOPIC: f"--topic '{self.name}'", ResourceType.GROUP: f"--group '{self.name}'"}
         who = kafka.get("sasl.username") or "AGENT"
+        secured = kafka.get("security.protocol", "plaintext").lower() != "plaintext"
+        as_admin = " --command-config ADMIN.properties" if secured else ""
         return (
-            f"kafka-acls.sh --bootstrap-server {kafka.get('bootstrap.servers', 'HOST:PORT')} --add --allow-principal "
+            f"kafka-acls.sh --bootstrap-server {kafka.get('bootstrap.servers', 'HOST:PORT')}{as_admin} --add "
+            "--allow-principal "
             f"User:{who} --operation {self.right.typed} {flag.get(self.kind, '--cluster')}"
         )
 

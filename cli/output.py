@@ -9,7 +9,7 @@ import contextlib
 import io
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 from ..state.errors import Unavailable
@@ -51,6 +51,8 @@ class Output:
         self.as_json = as_json
         self.quiet = quiet
         self.colour = colour
+        self.to_log: Callable[[str], object] | None = None
+        """The log of a process whose stderr is one JSON object a line: notes are events of it."""
         self._stdout = stdout if stdout is not None else sys.stdout
         self._stderr = stderr if stderr is not None else sys.stderr
 
@@ -98,7 +100,9 @@ class Output:
         """For the person who watches; not data."""
         from ..runtime.visible import visible
 
-        if not self.quiet:
+        if self.to_log is not None:
+            self.to_log(text)
+        elif not self.quiet:
             self._stderr.write(visible(text) + "\n")
 
     def json_note(self, value: object) -> None:

@@ -62,7 +62,7 @@ def require_open_files() -> None:
 
 def service_logs(context: Context) -> FilteringBoundLogger:
     """Of a process that serves: its own lines and its libraries' warnings, without any secret of the settings."""
-    from ..runtime.logs import open_logs, take_library_logs
+    from ..runtime.logs import FORMAT_VARIABLE, open_logs, take_library_logs
 
     if context.own_process:
         require_open_files()
@@ -74,6 +74,8 @@ def service_logs(context: Context) -> FilteringBoundLogger:
         secrets=list(secrets_of(context.settings)),
     )
     take_library_logs(logger)
+    if context.as_json or os.environ.get(FORMAT_VARIABLE) == "json":
+        context.output.to_log = logger.info
     if context.own_process:
         faulthandler.enable()  # where every thread was, when a supervisor's watchdog aborts one that hangs
     return logger

@@ -379,6 +379,10 @@ def test_a_unit_is_hardened_but_lets_the_decoder_compile(name: str) -> None:
         assert service[key] == ["true"], key
     assert service["ProtectSystem"] == ["strict"]
     assert ("ReadWritePaths" in service) is (name == "agent"), "the broker's folders, and nothing else"
+    paths = service.get("ReadWritePaths", [])
+    assert all(each.startswith("-") for each in paths), (
+        "one that is absent is left out: else it ends with 226/NAMESPACE"
+    )
     assert "MemoryDenyWriteExecute" not in service
 
 

@@ -127,7 +127,9 @@ def test_check_names_the_right_that_an_agent_lacks_and_the_command_that_adds_it(
         said = eventually(lambda: rights(1))
     assert f"{right.operation.name} on " in said
     flag = {ResourceType.TOPIC: f"--topic '{name}'", ResourceType.GROUP: "--group '*'"}.get(kind, "--cluster")
-    assert f"--allow-principal User:agent --operation {right.typed} {flag}" in said
+    assert (
+        f"--command-config ADMIN.properties --add --allow-principal User:agent --operation {right.typed} {flag}" in said
+    )
 
 
 def readiness_with(told: str, management: str) -> str | None:
