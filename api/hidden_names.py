@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from ..app.plans import user_of_plan
+from ..broker.acls import ADDED_BY
 from ..rules.reasons import Reason
 from ..runtime.units import counted
 
@@ -33,6 +34,8 @@ def shown_status(status: Mapping[str, Any], groups: Collection[str], user: str) 
             made["not_trimmed"] = f"held by {', '.join([*known, others])}"
         case Reason.GROUPS_UNKNOWN:
             made["not_trimmed"] = "consumer groups could not be listed completely"
+    if status.get("rights_lacking"):
+        made["rights_lacking"] = [each.partition(ADDED_BY)[0] for each in status["rights_lacking"]]
     if status.get("not_expired_reason") == Reason.LEASED:
         made["not_expired"] = "readers' leases keep the objects of condemned segments"
     return made

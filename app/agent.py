@@ -87,7 +87,7 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
         )
         opened.callback(follower.close)
 
-        rights = RightsWatch(lambda: lacking(broker.admin, broker.raw, name, leader.agent.led_topics))
+        rights = RightsWatch(lambda: lacking(broker.admin, broker.raw, name, leader.agent.led_topics), settings.kafka)
         folders = FolderWatch(log, broker.control)
         watches = AgentWatches(topic, follower, store, archives, claim, rights, folders, clock, watchdog)
         listen = settings.management.of_agent
@@ -98,10 +98,13 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
                 not_healthy=watches.not_healthy,
                 not_ready=lambda: watches.not_ready(leader),
                 metrics=metrics.exposition,
-                status=lambda name, partition: watches.answer(
-                    leader.board.find(name, partition, clock.now_ms()), settings.trim.proof
+                status=lambda name, partition: (
+                    (found := leader.board.find(name, partition, clock.now_ms()))
+                    and watches.answer(found, settings.trim.proof)
                 ),
-                statuses=lambda: leader.board.whole(clock.now_ms()),
+                statuses=lambda: [
+                    watches.answer(each, settings.trim.proof) for each in leader.board.whole(clock.now_ms())
+                ],
                 epochs=lambda name, partition: epochs_of(log, name, partition),
             ),
             settings.management.advertised,

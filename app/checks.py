@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, wait
 from contextlib import closing
+from dataclasses import dataclass
 
 from ..broker.acls import lacking
 from ..broker.client_config import in_their_name
@@ -18,11 +21,21 @@ from ..leader.discovery import led_unseen
 from ..log.local_log import LogDirs
 from ..log.partition import folder_name
 from ..rules.decide import refusal
+from ..runtime.clock import Clock
 from ..runtime.id_source import RandomIds
 from ..runtime.settings import HIGHEST_PORT
 from ..runtime.units import counted
-from ..state.errors import AccessDenied, InvalidRequest, InvalidSettings, TierstateError, TierStateLost, UpgradeNeeded
+from ..state.errors import (
+    AccessDenied,
+    InvalidRequest,
+    InvalidSettings,
+    TierstateError,
+    TierStateLost,
+    TimedOut,
+    UpgradeNeeded,
+)
 from ..state.ids import FactId, TopicId, TopicIdPartition
+from ..state.offsets import TimestampMs, moment
 from ..storage.probe import probe_conditional_put
 from ..storage.segment.keyring import KeyRing
 from .connection import Connection, tier_topic_spec
@@ -32,6 +45,25 @@ from .lost_state import facts_are_there
 from .prefix import check_prefix
 from .watching import UNSEEN_NAMED
 
+ROW_S, REPLAY_S = 10.0, 300.0
+"""How long a check may take; and one that reads the whole tier-state topic, for which that is no sign of a fault."""
+REPLAYING = frozenset({"history", "release", "facts", "prefix"})
+OF_TOPIC = ("broker", "object store", "tier-state topic")
+NEEDS: Mapping[str, tuple[str, ...]] = {
+    "log folders": ("broker",),
+    "conditional put": ("object store",),
+    "topic names": ("broker",),
+    "topics": ("broker",),
+    "rights": ("broker",),
+    "tier-state topic": ("broker",),
+    "history": OF_TOPIC,
+    "clocks": OF_TOPIC,
+    "release": ("broker", "tier-state topic"),
+    "facts": OF_TOPIC,
+    "prefix": OF_TOPIC,
+    "proxy": ("broker",),
+}
+"""Checks that ask what an earlier check asked: where that does not answer, nobody waits for it again."""
 LONGEST_FILE_NAME = 255
 """Bytes, of every usual file system."""
 Check = tuple[str, Callable[[], str]]
@@ -48,6 +80,56 @@ class Warned(str):
     """What a check found that a person should look at. It keeps no agent from starting."""
 
     __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What one check found. ``state``: ok, warning, wrong, or - for a check that was not made."""
+
+    check: str
+    state: str
+    detail: str
+    facts_lost: bool = False
+
+
+def checked(connection: Connection, row_s: float = ROW_S, replay_s: float = REPLAY_S) -> Iterator[Row]:
+    """Yield the row of each check as it ends. A check that does not answer in so many seconds is wrong."""
+    silent = set[str]()
+    for name, look in checks(connection):
+        if away := silent.intersection(NEEDS.get(name, ())):
+            yield Row(name, "-", f"not asked: the {min(away)} does not answer")
+            continue
+        try:
+            detail = _in_time(name, look, replay_s if name in REPLAYING else row_s, connection.clock)
+        except TierstateError as error:
+            silent |= {name} if isinstance(error, _NoAnswer) else set()
+            yield Row(name, "wrong", str(error), isinstance(error, TierStateLost))
+        else:
+            yield Row(
+                name, "warning" if isinstance(detail, Warned) else "-" * isinstance(detail, NotAsked) or "ok", detail
+            )
+
+
+class _NoAnswer(TimedOut):
+    """A check whose deadline passed."""
+
+
+def _in_time(name: str, look: Callable[[], str], seconds: float, clock: Clock) -> str:
+    """Return what the check answers. Raises what it raises, and _NoAnswer after its deadline; its thread goes on."""
+    answer, due = Future[str](), clock.now_ms() + round(seconds * 1000)
+
+    def ask() -> None:
+        try:
+            answer.set_result(look())
+        except BaseException as error:  # to whoever waits
+            answer.set_exception(error)
+
+    threading.Thread(target=ask, name=f"check {name}", daemon=True).start()
+    if wait([answer], seconds).not_done:
+        raise _NoAnswer(
+            f"the {name} does not answer: it should have within {seconds:g} s, by {moment(TimestampMs(due))}"
+        )
+    return answer.result()
 
 
 def checks(connection: Connection) -> Iterator[Check]:

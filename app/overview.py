@@ -16,6 +16,7 @@ from .remote_records import remote_records
 
 SILENT, FAILING, GAP, FACTS_LOST = "agent silent", "agent fails", "gap", "facts lost"
 MISSING, CONTESTED = "objects missing", "prefix contested"
+NEVER_COPIED, RIGHT_LACKS = "never copied", "right lacks"
 NAMED = 1000
 """Partitions in trouble that are named, of one topic; all are counted."""
 
@@ -24,7 +25,8 @@ NAMED = 1000
 class TopicOverview:
     """``freed_bytes``: of log that the broker has no more; ``local_log_bytes``: of what it has. Lag: of rolled segments
     that are not copied yet. None where no agent has said it. ``copy_lag_seconds``: since the newest record of the
-    oldest of them. ``in_trouble``: the first of the partitions that are, by number.
+    oldest of them. ``in_trouble``: the first of the partitions that are, by number. ``rights_lacking``: what Kafka does
+    not allow its agents, with the commands that add it.
     """
 
     topic: str
@@ -42,6 +44,7 @@ class TopicOverview:
     trouble: tuple[str, ...]
     partitions_in_trouble: int
     in_trouble: tuple[int, ...] = ()
+    rights_lacking: tuple[str, ...] = ()
 
 
 def addresses_of(views: Iterable[PartitionView]) -> set[str]:
@@ -54,15 +57,16 @@ def overview(
     views: Sequence[PartitionView],
     boards: Mapping[str, Board | None],
     lost: Collection[TopicIdPartition] = (),
+    never: Collection[TopicIdPartition] = (),
 ) -> TopicOverview:
     """``views``: one each partition, by number. ``boards``: of those agents that were asked, and before the views were
     read: facts are written before a broker trims, so nothing that a trim took meanwhile looks like a gap. ``lost``: of
-    which the bucket has segments, and no fact speaks.
+    which the bucket has segments, and no fact speaks. ``never``: chosen by the settings, and no agent ever led them.
     """
     found = [_status(topic, view, boards) for view in views]
     known = [(view, status) for view, status in zip(views, found, strict=True) if isinstance(status, Mapping)]
     troubles = [
-        _troubles(view, status) + ([FACTS_LOST] if view.partition in lost else [])
+        _troubles(view, status) + [FACTS_LOST] * (view.partition in lost) + [NEVER_COPIED] * (view.partition in never)
         for view, status in zip(views, found, strict=True)
     ]
     in_trouble = [view.partition.partition for view, words in zip(views, troubles, strict=True) if words]
@@ -83,6 +87,7 @@ def overview(
         trouble=tuple(sorted({word for words in troubles for word in words})),
         partitions_in_trouble=len(in_trouble),
         in_trouble=tuple(in_trouble[:NAMED]),
+        rights_lacking=tuple(sorted({each for _, status in known for each in status.get("rights_lacking") or ()})),
     )
 
 
@@ -101,12 +106,18 @@ def worst_first(found: Collection[TopicOverview]) -> list[TopicOverview]:
 
 
 def _status(topic: str, view: PartitionView, boards: Mapping[str, Board | None]) -> Mapping[str, Any] | str | None:
-    """`SILENT`; None where nobody was asked, or the agent does not lead it any more."""
-    address = "" if view.leader is None else view.leader.management_address
+    """`SILENT`; None where nobody was asked, or the agent does not lead it any more.
+
+    Of a partition without a term any agent may know: the one that leads it and cannot begin one.
+    """
+    place = topic, view.partition.partition
+    if view.leader is None:
+        return next((board[place] for board in boards.values() if board and place in board), None)
+    address = view.leader.management_address
     if address not in boards:
         return None
     board = boards[address]
-    return SILENT if board is None else board.get((topic, view.partition.partition))
+    return SILENT if board is None else board.get(place)
 
 
 def _troubles(view: PartitionView, status: Mapping[str, Any] | str | None) -> list[str]:
@@ -123,6 +134,8 @@ def _troubles(view: PartitionView, status: Mapping[str, Any] | str | None) -> li
         found.append(SILENT)
     if isinstance(status, Mapping) and status.get("consecutive_failures"):
         found.append(FAILING)
+    if isinstance(status, Mapping) and status.get("rights_lacking"):
+        found.append(RIGHT_LACKS)
     return found
 
 

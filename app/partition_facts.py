@@ -228,6 +228,15 @@ def silent(broker_id: int) -> str:
     )
 
 
+def never_led(topic: str, partition: int, leader: BrokerId | None, address: str | None) -> dict[str, Any] | str:
+    """Return what is known of a partition that is to be tiered and has no term. ``address``: of the leader's agent."""
+    status: dict[str, Any] | None = asked_of_agent(address, f"/v1/status/{topic}/{partition}") if address else None
+    return status or (
+        "none has led this partition yet, and tiering.include chooses it: nothing of it is copied, and Kafka's "
+        f"retention deletes it. Is an agent running beside broker {leader}? `tierstate check` there names what it lacks"
+    )
+
+
 def ask_agent(view: PartitionView, topic: str, hosts: Collection[str] = ()) -> dict[str, Any] | str | None:
     """The status the agent of the term in force gives. A silent agent is never taken for a healthy one.
 

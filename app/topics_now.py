@@ -1,11 +1,15 @@
-"""Every topic with facts as it is now: by the view, by what its agents answer, and by what the bucket has."""
+"""Every topic with facts, or to be tiered, as it is now: by the view, its agents and the bucket."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from contextlib import closing
 
+from ..rules.decide import refusal
+from ..state.ids import BrokerId, TopicIdPartition
 from ..state.partition_view import PartitionView
+from ..state.topics import TopicConfig
+from ..state.view import TierView
 from .agent_boards import AgentBoards
 from .connection import Connection
 from .lost_state import without_facts
@@ -13,7 +17,9 @@ from .overview import TopicOverview, addresses_of, overview
 
 
 def topics_now(connection: Connection, *, gone: bool = False) -> list[TopicOverview]:
-    """Return an overview of each topic, by name. ``gone``: also of those that the cluster no longer has, by their id.
+    """Return an overview of each topic with facts, and of each that the settings choose, by name.
+
+    ``gone``: also of those that the cluster no longer has, by their id.
 
     The agents of a topic that is gone are not asked: they have nothing to do for it.
     """
@@ -30,9 +36,36 @@ def topics_now(connection: Connection, *, gone: bool = False) -> list[TopicOverv
             here[names[partition.topic_id]].append(known)
         elif gone:
             older[f"{known.topic or 'unknown'} (gone, id {partition.topic_id})"].append(known)
-    lost = without_facts(connection, view)
-    for each in lost:
+    lost, never = without_facts(connection, view), never_led(connection, view)
+    for each in sorted({*lost, *never} - set(view.partitions())):
         here[names[each.topic_id]].append(view.partition(each))
-    found = [overview(name, views, said, lost) for name, views in here.items()]
+    found = [overview(name, _by_number(views), said, lost, never) for name, views in here.items()]
     found += [overview(name, views, {}) for name, views in older.items()]
     return sorted(found, key=lambda each: each.topic)
+
+
+def never_led(connection: Connection, view: TierView) -> set[TopicIdPartition]:
+    """Return the partitions to be tiered, as these settings have it, of which no agent ever began a term."""
+    control, settings = connection.control, connection.settings
+    without = {
+        TopicIdPartition(described.topic_id, each.partition): described.name
+        for described in control.topics()
+        if not described.internal and described.name != settings.tier_state.topic
+        if settings.tiering.covers(described.name)
+        for each in described.partitions
+        if view.partition(TopicIdPartition(described.topic_id, each.partition)).leader is None
+    }
+    configs = control.configs(set(without.values()), broker=min(control.cluster().brokers)) if without else {}
+    refused = {name for name, each in configs.items() if isinstance(each, TopicConfig) and refusal(each)}
+    return {each for each, name in without.items() if name not in refused}
+
+
+def agent_addresses(connection: Connection) -> dict[BrokerId, str]:
+    """Return where the agent of each broker answers, by the newest term that it began of any partition."""
+    view = connection.view()
+    leaders = [found for each in view.partitions() if (found := view.partition(each).leader) is not None]
+    return {each.broker_id: each.management_address for each in sorted(leaders, key=lambda each: each.elected_at)}
+
+
+def _by_number(views: list[PartitionView]) -> list[PartitionView]:
+    return sorted(views, key=lambda view: view.partition.partition)

@@ -16,6 +16,7 @@ from ..follower.archive_base import cut_archive
 from ..follower.archives import Archives
 from ..follower.checkpoint import CheckpointSeed, checkpoint
 from ..follower.follower import Follower
+from ..follower.live_set_object import LiveSetHeader
 from ..follower.prefix_claim import PrefixClaim
 from ..follower.rebuild import Seed
 from ..follower.rocksdb_view import RocksView, ViewIdentity
@@ -51,13 +52,19 @@ def identity_or_first(connection: Connection) -> ViewIdentity:
 
 
 def seed_of(connection: Connection, store: ObjectStore, identity: ViewIdentity, listener: Listener) -> Seed:
-    """Fills an empty view from the newest checkpoint, and tells."""
+    """Fills an empty view from the newest checkpoints, one tier-state partition after the other, and tells it once."""
     newest = CheckpointSeed(connection.topic, store, identity, connection.clock, _refused(listener))
+    used = dict[int, LiveSetHeader]()
 
     def seed(view: ViewStore, tier_partition: int, end: Position) -> None:
         header = newest(view, tier_partition, end)
         if header is not None:
-            listener(CheckpointUsed(tier_partition, header.position, header.entries))
+            used[tier_partition] = header
+        numbers = range(connection.topic.mapped_partitions)
+        if used and tier_partition == numbers[-1]:
+            positions = tuple(int(used[each].position) if each in used else -1 for each in numbers)
+            listener(CheckpointUsed(positions, sum(each.entries for each in used.values())))
+            used.clear()
 
     return seed
 

@@ -107,11 +107,10 @@ class AgentWatches:
             ending_with(self._follower, self._archives.check_over),
         ]
 
-    def answer(self, status: dict[str, object] | None, trim_proof: str) -> dict[str, object] | None:
+    def answer(self, status: dict[str, object], trim_proof: str) -> dict[str, object]:
         """Return a partition's status, with ``trim.proof`` and with what is wrong with the whole agent."""
-        if status is None:
-            return None
-        wrong = {"rights_lacking": list(self.rights.lacking), "copied_folders": self.folders.problem}
+        told = self.rights.told(str(status["topic"]))
+        wrong = {"rights_lacking": told, "copied_folders": self.folders.problem}
         return status | wrong | {"trim_proof": trim_proof}
 
     def not_healthy(self) -> list[str]:
@@ -122,7 +121,7 @@ class AgentWatches:
         found += why_behind(self._follower, self.view, FRESH_S)
         found += [str(self._archives.broken)] if self._archives.broken else []
         found += [self._claim.contested] if self._claim.contested else []
-        found += [f"a right lacks: {each}" for each in self.rights.lacking]
+        found += [f"a right lacks: {each}" for each in self.rights.told()]
         found += [self.folders.problem] if self.folders.problem else []
         if unseen := leader.unseen():
             found.append(
@@ -145,6 +144,10 @@ class AgentWatches:
         metrics.gauge("tierstate_prefix_contested", lambda: [((), self._claim.contested is not None)])
         metrics.gauge("tierstate_prefix_unproven", lambda: [((), self._claim.proof.trim is not None)])
         metrics.gauge("tierstate_prefix_on_trial", lambda: [((), self._claim.on_trial)])
+        metrics.gauge(
+            "tierstate_rights_lacking",
+            lambda: [((each.right.operation.name, each.name), 1) for each in self.rights.lacking],
+        )
         metrics.gauge("tierstate_object_store_away", lambda: [((), self.store.trouble is not None)])
         for chore in chores:
             metrics.begin("tierstate_chore_failures_total", chore)

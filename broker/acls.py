@@ -109,6 +109,10 @@ ROLES = {
 }
 
 
+ADDED_BY = "; an administrator adds it: "
+"""Between what a right is for and the command, which names the agent's user."""
+
+
 @dataclass(frozen=True, slots=True)
 class Lacking:
     """A right that the credentials do not have, and Kafka's own name of what it is on."""
@@ -120,12 +124,23 @@ class Lacking:
     def __str__(self) -> str:
         return f"{self.right.operation.name} on {self.name}: {self.right.why}"
 
+    def concerns(self, topic: str) -> bool:
+        """Return whether the topic cannot be tiered as it should without this right."""
+        return self.right.resource is not Resource.TOPICS or self.name == topic
+
+    def told(self, kafka: Mapping[str, str]) -> str:
+        """Return the right, what does not work without it, and the command that adds it."""
+        return f"{self}{ADDED_BY}{self.command(kafka)}"
+
     def command(self, kafka: Mapping[str, str]) -> str:
         """That adds it."""
         flag = {ResourceType.TOPIC: f"--topic '{self.name}'", ResourceType.GROUP: f"--group '{self.name}'"}
         who = kafka.get("sasl.username") or "AGENT"
+        secured = kafka.get("security.protocol", "plaintext").lower() != "plaintext"
+        as_admin = " --command-config ADMIN.properties" if secured else ""
         return (
-            f"kafka-acls.sh --bootstrap-server {kafka.get('bootstrap.servers', 'HOST:PORT')} --add --allow-principal "
+            f"kafka-acls.sh --bootstrap-server {kafka.get('bootstrap.servers', 'HOST:PORT')}{as_admin} --add "
+            "--allow-principal "
             f"User:{who} --operation {self.right.typed} {flag.get(self.kind, '--cluster')}"
         )
 

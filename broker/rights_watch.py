@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ..runtime.watchdog import go_round
 from ..state.errors import TierstateError
@@ -15,13 +15,18 @@ AGAIN_S = 5.0
 
 
 class RightsWatch:
-    """``ask``: see `acls.lacking`. ``returned``: called when nothing lacks any more. Reading never waits."""
+    """``ask``: see `acls.lacking`. ``kafka``: the settings of that name.
 
-    def __init__(self, ask: Callable[[], Sequence[Lacking]]) -> None:
-        self._ask = ask
-        self.lacking: tuple[str, ...] = ()
-        """One sentence each."""
+    ``returned``: called when nothing lacks any more. Reading never waits."""
+
+    def __init__(self, ask: Callable[[], Sequence[Lacking]], kafka: Mapping[str, str]) -> None:
+        self._ask, self._kafka = ask, kafka
+        self.lacking: tuple[Lacking, ...] = ()
         self.returned: Callable[[], None] = lambda: None
+
+    def told(self, topic: str | None = None) -> list[str]:
+        """Return one sentence for each right that lacks, with the command. ``topic``: no rights on other topics."""
+        return [each.told(self._kafka) for each in self.lacking if topic is None or each.concerns(topic)]
 
     def run(self, stop: threading.Event) -> None:
         """Until ``stop``."""
@@ -33,6 +38,6 @@ class RightsWatch:
             found = self._ask()
         except TierstateError:
             return
-        before, self.lacking = self.lacking, tuple(map(str, found))
+        before, self.lacking = self.lacking, tuple(found)
         if before and not self.lacking:
             self.returned()

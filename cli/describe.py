@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -35,8 +36,9 @@ def command(context: Context, topic: TopicArgument, watch: bool) -> None:
         return
     from ..app.connection import Connection
     from ..app.lost_state import why_lost
-    from ..app.partition_facts import look_at, look_at_past, why_untiered
+    from ..app.partition_facts import look_at, look_at_past, never_led, why_untiered
     from ..app.partitions import both_tiers_now, partitions_of
+    from ..app.topics_now import agent_addresses
 
     bootstrap = context.settings.kafka.get("bootstrap.servers", "HOST:PORT")
     if watch:
@@ -45,7 +47,9 @@ def command(context: Context, topic: TopicArgument, watch: bool) -> None:
         partitions = partitions_of(connection.control, topic.topic, topic.partition)
         if not isinstance(connection, Connection):
             past = connection.view(partitions)
-            _show(context, [look_at_past(past.partition(each), topic.topic) for each in partitions])
+            facts = [look_at_past(past.partition(each), topic.topic) for each in partitions]
+            _show(context, facts)
+            _judge(facts)
             return
         broker = connection.control
         follower = connection.view(partitions)
@@ -58,6 +62,14 @@ def command(context: Context, topic: TopicArgument, watch: bool) -> None:
                 lost = why_lost(connection, follower, topic.topic, view, bounds)
                 leader = leaders.get(view.partition.partition)
                 facts.append(look_at(view, bounds, topic.topic, untiered, bootstrap, lost, leader))
+            if untiered is None and context.settings.tiering.covers(topic.topic):
+                silent = [each for each in facts if each.agent is None]
+                agents = agent_addresses(connection) if silent else {}
+                for each in silent:
+                    leader = leaders.get(each.partition)
+                    address = None if leader is None else agents.get(leader)
+                    agent = never_led(topic.topic, each.partition, leader, address)
+                    facts[facts.index(each)] = replace(each, agent=agent)
             _show(context, facts)
             if not watch:
                 _judge(facts)
@@ -172,7 +184,7 @@ def print_facts(context: Context, facts: PartitionFacts) -> None:
             if facts.agent.get(key):
                 line(f"  {label:<13} {facts.agent[key]}")
         for each in facts.agent.get("rights_lacking") or ():
-            line(f"  RIGHT LACKS   {each}: `tierstate check` names the command that adds it")
+            line(f"  RIGHT LACKS   {each}")
         named = facts.agent.get("held_by") or facts.agent.get("not_trimmed_reason") == "groups-unknown"
         if named and facts.agent.get("groups_age_s") is not None:
             line(f"  groups        as asked {facts.agent['groups_age_s']:.0f} s ago; every trim asks again")

@@ -156,10 +156,10 @@ def _invoke(ctx: click.Context) -> None:
 
 
 def _tell(context: Context, error: Exception, message: str, code: int) -> None:
-    """The last line on stderr: for people, or, with ``--json``, one object for programs."""
+    """The last line on stderr: for people, or, with ``--json`` and behind a log of JSON, one object for programs."""
     from ..runtime.visible import visible
 
-    if not context.as_json:
+    if not (context.as_json or os.environ.get("TIERSTATE_LOG") == "json"):
         sys.stderr.write(visible(f"tierstate: {message}\n"))
         return
     facts = {name: str(value) for name, value in apart(getattr(error, "facts", {})).items()}

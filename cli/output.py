@@ -9,7 +9,7 @@ import contextlib
 import io
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 from ..state.errors import Unavailable
@@ -51,6 +51,8 @@ class Output:
         self.as_json = as_json
         self.quiet = quiet
         self.colour = colour
+        self.to_log: Callable[[str], object] | None = None
+        """The log of a process whose stderr is one JSON object a line: notes are events of it."""
         self._stdout = stdout if stdout is not None else sys.stdout
         self._stderr = stderr if stderr is not None else sys.stderr
 
@@ -86,11 +88,21 @@ class Output:
         for row in [columns, *cells]:
             self.line("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
+    def row(self, cells: Sequence[str], widths: Sequence[int]) -> None:
+        """One row of a table whose rows come one after the other; flushed, so that it is seen now."""
+        from ..runtime.visible import visible_in_line
+
+        padded = [visible_in_line(cell).ljust(width) for cell, width in zip(cells, widths, strict=True)]
+        self.line("  ".join(padded).rstrip())
+        self._stdout.flush()
+
     def note(self, text: str) -> None:
         """For the person who watches; not data."""
         from ..runtime.visible import visible
 
-        if not self.quiet:
+        if self.to_log is not None:
+            self.to_log(text)
+        elif not self.quiet:
             self._stderr.write(visible(text) + "\n")
 
     def json_note(self, value: object) -> None:

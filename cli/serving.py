@@ -62,7 +62,7 @@ def require_open_files() -> None:
 
 def service_logs(context: Context) -> FilteringBoundLogger:
     """Of a process that serves: its own lines and its libraries' warnings, without any secret of the settings."""
-    from ..runtime.logs import open_logs, take_library_logs
+    from ..runtime.logs import FORMAT_VARIABLE, open_logs, take_library_logs
 
     if context.own_process:
         require_open_files()
@@ -74,18 +74,25 @@ def service_logs(context: Context) -> FilteringBoundLogger:
         secrets=list(secrets_of(context.settings)),
     )
     take_library_logs(logger)
+    if context.as_json or os.environ.get(FORMAT_VARIABLE) == "json":
+        context.output.to_log = logger.info
     if context.own_process:
         faulthandler.enable()  # where every thread was, when a supervisor's watchdog aborts one that hangs
     return logger
 
 
 def secrets_of(settings: Settings) -> Iterator[str]:
-    """Every value that `tierstate config` hides."""
+    """Yield every value that is a secret by its key, and URLs that came by reference, which may have a password.
+
+    Other values may come by reference too, and are no secrets: a user's name is a common word.
+    """
     from pydantic import BaseModel, SecretStr
+
+    from ..runtime.settings_keys import is_secret
 
     for section, values in (("kafka", settings.kafka), ("catalog", settings.catalog)):
         for name, value in values.items():
-            if settings.is_masked(f"{section}.{name}"):
+            if is_secret((section, name)) or (settings.is_masked(f"{section}.{name}") and "://" in str(value)):
                 yield str(value)
     for _, one in settings:
         for value in dict(one).values() if isinstance(one, BaseModel) else ():

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from ..broker.topics import TopicDescription
 from ..rules.reasons import Why
 from ..state.epochs import LeaderEpoch
-from ..state.ids import BrokerId, TopicIdPartition
+from ..state.errors import AccessDenied
+from ..state.ids import BrokerId, TopicId, TopicIdPartition
 from .attention import BLIND_S, LONGEST_S, Attention
 from .term import Seat
 
@@ -71,6 +72,8 @@ class Discovery:
         self._folders: dict[str, TopicIdPartition] = {}
         self._touched: set[str] = set()
         self._topics: tuple[TopicDescription, ...] = ()
+        self._away: frozenset[TopicIdPartition] = frozenset()
+        self._hidden: frozenset[TopicIdPartition] = frozenset()
         self._hosted: dict[TopicIdPartition, Hosted] = {}
         self._unseen: dict[str, float] = {}
         self._listed = self._asked = float("-inf")
@@ -123,9 +126,35 @@ class Discovery:
             return False
         self._asked = float("-inf")
         topics = self._broker.topics()
-        self._asked = now
-        changed, self._topics = topics != self._topics, topics
+        changed = self._look_for_hidden(topics) or topics != self._topics
+        self._asked, self._topics = now, topics
         return changed
+
+    def _look_for_hidden(self, topics: Collection[TopicDescription]) -> bool:
+        """Return whether other partitions than before are on the disks, to be tiered, and hidden by the cluster.
+
+        A topic that the agent may not describe is in no metadata, as one that was deleted.
+        """
+        seen = {described.topic_id for described in topics}
+        away = {each: name for each, name in self._local.items() if each.topic_id not in seen}
+        chosen = frozenset(each for each, name in away.items() if self._is_chosen(each.topic_id, name))
+        if chosen == self._away:
+            return False
+        hidden = {each for each in {partition.topic_id for partition in chosen} if self._is_hidden(each)}
+        before, self._away = self._hidden, chosen
+        self._hidden = frozenset(each for each in chosen if each.topic_id in hidden)
+        return before != self._hidden
+
+    def _is_chosen(self, topic_id: TopicId, name: str) -> bool:
+        choice = self._choose(TopicDescription(name, topic_id, name.startswith("__"), ()))
+        return choice is not None and choice.covered and choice.barred is None
+
+    def _is_hidden(self, topic_id: TopicId) -> bool:
+        try:
+            self._broker.topic_exists(topic_id, broker=self._broker_id)
+        except AccessDenied:
+            return True
+        return False
 
     def _look(self) -> bool:
         """Whether facts came or went of partitions that are not covered (any more)."""
@@ -138,7 +167,9 @@ class Discovery:
 
     def _compose(self) -> dict[TopicIdPartition, Hosted]:
         """Under the topic id that the cluster gives the name now."""
-        found, unseen = {}, list[str]()
+        # nobody tells who leads a hidden one: a look at it fails with the right that lacks, and that is shown
+        found = {each: Hosted(self._local[each], leads=True) for each in self._hidden if each in self._local}
+        unseen = list[str]()
         self._uncovered = False
         for described in self._topics:
             choice = self._choose(described)

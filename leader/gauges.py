@@ -42,13 +42,16 @@ def feed_gauges(metrics: Metrics, board: StatusBoard, view: TierView, clock: Clo
 
         return read
 
-    def by_view(value: Callable[[PartitionView], float]) -> Callable[[], Iterator[Sample]]:
+    def by_partition(value: Callable[[PartitionStatus, PartitionView], float]) -> Callable[[], Iterator[Sample]]:
         def read() -> Iterator[Sample]:
             for partition, status in board.by_partition().items():
                 if status.leads:
-                    yield (status.topic, str(status.partition)), value(view.partition(partition))
+                    yield (status.topic, str(status.partition)), value(status, view.partition(partition))
 
         return read
+
+    def by_view(value: Callable[[PartitionView], float]) -> Callable[[], Iterator[Sample]]:
+        return by_partition(lambda _, found: value(found))
 
     def in_state(state: SegmentState) -> Callable[[], Iterator[Sample]]:
         return by_view(lambda found: len(found.in_state(state)))
@@ -79,12 +82,16 @@ def feed_gauges(metrics: Metrics, board: StatusBoard, view: TierView, clock: Clo
     metrics.begin_topics(lambda: {status.topic for status in board.all()})
     metrics.gauge("tierstate_remote_copy_lag_bytes", by_status(lambda status: status.copy_lag_bytes))
     metrics.gauge(
-        "tierstate_remote_copy_lag_seconds", by_status(lambda status: status.copy_lag_s(clock.now_ms()) or 0.0)
+        "tierstate_remote_copy_lag_seconds",
+        by_status(
+            lambda status: None if status.copy_lag_segments is None else status.copy_lag_s(clock.now_ms()) or 0.0
+        ),
     )
     metrics.gauge("tierstate_remote_copy_lag_segments", by_status(lambda status: status.copy_lag_segments))
     metrics.gauge(
         "tierstate_uncopied_expires_in_seconds", by_status(lambda status: status.uncopied_expires_in_s(clock.now_ms()))
     )
+    metrics.gauge("tierstate_never_copied", by_partition(_never_copied))
     metrics.gauge("tierstate_consecutive_failures", by_status(lambda status: status.consecutive_failures))
     metrics.gauge("tierstate_local_excess_bytes", by_status(lambda status: status.local_excess_bytes))
     metrics.gauge("tierstate_refused_partitions", by_kind(lambda status: status.refused_reason))
@@ -106,6 +113,11 @@ def feed_gauges(metrics: Metrics, board: StatusBoard, view: TierView, clock: Clo
     metrics.gauge("tierstate_lineage_unknown_partitions", total(lambda found: found.lineage_unknown))
     metrics.gauge("tierstate_integrity_holds", total(lambda found: len(found.holds)))
     metrics.gauge("tierstate_fenced_facts", total(lambda found: len(found.fenced)))
+
+
+def _never_copied(status: PartitionStatus, view: PartitionView) -> bool:
+    """Return whether the partition is to be tiered, has never been copied, and looks at it or copies of it fail."""
+    return status.consecutive_failures > 0 and status.refused is None and not view.segments
 
 
 def _out_of_lineage(view: PartitionView) -> int:

@@ -72,7 +72,7 @@ def failed(before: PartitionStatus, why: Why, kind: ActKind | None) -> Partition
     """``kind``: the act that went wrong; None: nothing could even be decided."""
     if before.refused is not None:
         return before
-    status = before
+    status = before.saying(leads=True)
     if kind in (None, ActKind.COPY):
         status = status.copying(why)
     if kind in (None, ActKind.TRIM):

@@ -112,7 +112,7 @@ class PartitionWorker:
     @property
     def behind(self) -> int:
         """Rolled segments that are not copied, as of the last look."""
-        return self._status.copy_lag_segments
+        return self._status.copy_lag_segments or 0
 
     @property
     def last_error(self) -> str | None:

@@ -35,6 +35,7 @@ class PartitionStatus:
     seen the last stable offset stand below the high watermark; ``open_transaction``: whose transaction holds it there,
     where that is why something is not done and the broker says it.
 
+    ``copy_lag_segments``: None until a look succeeds: what waits is unknown, not nothing.
     ``copy_lag_since``: the time of the newest record of the oldest segment that waits to be copied; None: none waits.
     ``uncopied_expires_at``: when the broker's own retention takes the oldest uncopied segment; None: not in sight.
     ``groups_asked_at``: what is said of consumer groups is as of then; None: they were not asked for.
@@ -64,8 +65,8 @@ class PartitionStatus:
     groups_asked_at: int | None = None
     lso_pinned_s: float = 0.0
     open_transaction: PinnedBy | None = None
-    copy_lag_segments: int = 0
-    copy_lag_bytes: int = 0
+    copy_lag_segments: int | None = None
+    copy_lag_bytes: int | None = None
     copy_lag_since: int | None = None
     orphan_objects: int | None = None
     orphan_bytes: int | None = None
@@ -73,7 +74,7 @@ class PartitionStatus:
     facts_lost: str | None = None
     uncopied_expires_at: int | None = None
     local_log_bytes: int | None = None
-    local_excess_bytes: int = 0
+    local_excess_bytes: int | None = None
     retention_ms: int | None = None
     retention_bytes: int | None = None
     local_retention_ms: int | None = None

@@ -208,10 +208,12 @@ class ViewRebuilt:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointUsed:
-    """An empty view began with the ``facts`` of a checkpoint at ``position``, not with the topic's beginning."""
+    """An empty view began with the ``facts`` of checkpoints, not with the topic's beginning.
 
-    tier_partition: int
-    position: int
+    ``positions``: of the checkpoint of each tier-state partition, by number; -1: there is none.
+    """
+
+    positions: tuple[int, ...]
     facts: int
 
 

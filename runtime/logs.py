@@ -44,6 +44,8 @@ FORMAT_VARIABLE = "TIERSTATE_LOG"
 SHORTEST_SECRET = 4
 """What is shorter is in too many words to be hidden by its value."""
 _SECRET = re.compile(r"password|secret|token|authorization|private_key", re.IGNORECASE)
+_OURS = frozenset({"event", "level", "timestamp"})
+"""What a line of our own says in words that stand in the code. ``event`` of a library is its whole message."""
 _WARNINGS = (
     ActFailed,
     ChoreFailed,
@@ -77,7 +79,7 @@ def open_logs(
     """A logger to ``stream`` (stderr): JSON on demand or with ``TIERSTATE_LOG=json``, colours only on a terminal, and
     none with ``NO_COLOR`` (no-color.org). Raises InvalidSettings for another ``TIERSTATE_LOG``.
 
-    ``secrets``: values that are hidden wherever they stand, also within what a library says.
+    ``secrets``: values that are hidden wherever they stand, also within what a library says; not in names of events.
     """
     form = environ.get(FORMAT_VARIABLE, "")
     if form not in ("", "text", "json"):
@@ -160,9 +162,9 @@ def _mask(logger: object, method: str, entry: MutableMapping[str, Any]) -> Mutab
 
 
 def _without(entry: MutableMapping[str, Any], secrets: Sequence[str]) -> MutableMapping[str, Any]:
-    if not secrets:
-        return entry
     for name, value in entry.items():
+        if name in _OURS and "library" not in entry:
+            continue  # no value of anybody's: a password may be one of these words
         text = value if isinstance(value, str) else str(value)
         for secret in secrets:
             if secret in text:

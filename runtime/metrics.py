@@ -144,6 +144,11 @@ GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "tierstate_integrity_holds": ("Holds that a person must release.", ()),
     "tierstate_fenced_facts": ("Facts of terms that were over when they arrived, until they are erased.", ()),
     "tierstate_consecutive_failures": ("Failures in a row about a partition; 0: all is well.", _PARTITION),
+    "tierstate_never_copied": (
+        "1: tiering.include chooses the partition, nothing of it was ever copied, and the agent fails with it.",
+        _PARTITION,
+    ),
+    "tierstate_rights_lacking": ("1: a right that the agent needs and Kafka does not give it.", ("operation", "on")),
     "tierstate_local_excess_bytes": (
         "Bytes of rolled segments that local retention lets go and the broker still has.",
         _PARTITION,

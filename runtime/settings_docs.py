@@ -30,6 +30,9 @@ Later wins: defaults, the file, the environment, `--set section.key=value`, `--b
 - `[kafka]` holds librdkafka properties, in quotes, as they are; `TIERSTATE_KAFKA__BOOTSTRAP_SERVERS` sets
   `bootstrap.servers`. `[catalog]` holds pyiceberg's in the same way ([tables](tables.md#catalogs)).
 - Tables keyed by topic can be set in the file only.
+- **Every setting needs a restart**: a process reads its settings, and the secrets and certificates that they refer to,
+  once, when it starts. While it runs it reads three files again when they change: `encryption.keyring`,
+  `gateway.auth.tokens`, and the file of `gateway.auth.jwt.keys`.
 """
 
 

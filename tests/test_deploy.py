@@ -304,19 +304,36 @@ def variables_of(name: str) -> dict[str, str]:
     return dict(each.split("=", 1) for line in unit(name)["Service"]["Environment"] for each in line.split())
 
 
-@pytest.mark.parametrize(("name", "before"), [("agent", ["check"]), ("gateway", []), ("proxy", [])])
-def test_a_unit_runs_commands_that_exist_and_an_agents_checks_first(name: str, before: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("name", "before"), [("agent", [["check", "--timeout", "60s"]]), ("gateway", []), ("proxy", [])]
+)
+def test_a_unit_runs_commands_that_exist_and_an_agents_checks_keep_it_from_nothing(
+    name: str, before: list[list[str]]
+) -> None:
+    """The hyphen: whatever the command finds, the agent starts, and refuses itself what it cannot do without."""
     service = unit(name)["Service"]
-    # lost facts keep no agent from copying: exit code 4 lets it start
-    shell = "/bin/sh -c '(.*) \\|\\| \\[ \\$\\? -eq 4 \\]'"
-    service["ExecStartPre"] = [re.sub(shell, r"\1", each) for each in service.get("ExecStartPre", [])]
+    assert all(each.startswith("-") for each in service.get("ExecStartPre", []))
+    service["ExecStartPre"] = [each.removeprefix("-") for each in service.get("ExecStartPre", [])]
     for key in ("ExecStartPre", "ExecStart"):
         for command in service.get(key, []):
             program, *arguments = shlex.split(command)
             assert program == "/opt/tierstate/bin/tierstate"
             parse(arguments)
-    assert [each.split()[1:] for each in service.get("ExecStartPre", [])] == ([before] if before else [])
+    assert [each.split()[1:] for each in service.get("ExecStartPre", [])] == before
     assert service["ExecStart"][0].split()[1:] == [name]
+
+
+def test_what_an_agent_cannot_do_without_it_refuses_itself(tmp_path: Path) -> None:
+    """The unit's check keeps no agent from starting; a wrong login is refused in `tests/broker/test_security.py`."""
+    settings = ["--bootstrap-server", "127.0.0.1:1", "--store", tmp_path.as_uri()]
+    for wrong, said in (
+        (["--set", "copy.lagg=1s"], "copy.lagg: unknown"),
+        (["--set", f"agent.log_dirs={tmp_path / 'none'}"], f"{tmp_path / 'none'}"),
+    ):
+        command = [sys.executable, "-m", "tierstate.cli.main", "agent", *settings, *wrong]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=60)
+        assert done.returncode == 2, done.stderr
+        assert said in done.stderr
 
 
 @pytest.mark.parametrize("name", UNITS)
@@ -362,6 +379,10 @@ def test_a_unit_is_hardened_but_lets_the_decoder_compile(name: str) -> None:
         assert service[key] == ["true"], key
     assert service["ProtectSystem"] == ["strict"]
     assert ("ReadWritePaths" in service) is (name == "agent"), "the broker's folders, and nothing else"
+    paths = service.get("ReadWritePaths", [])
+    assert all(each.startswith("-") for each in paths), (
+        "one that is absent is left out: else it ends with 226/NAMESPACE"
+    )
     assert "MemoryDenyWriteExecute" not in service
 
 

@@ -76,6 +76,8 @@ def test_the_settings_of_production_are_of_a_secured_cluster() -> None:
     assert settings.gateway.tls.certificate
     assert settings.gateway.tls.key
     assert settings.tier_state.replication_factor == 3
+    assert settings.proxy.listen.everywhere, "clients of other machines reach the proxy that the unit starts"
+    assert settings.proxy.reachable
 
 
 def test_both_kafka_clients_take_the_properties(tmp_path: Path) -> None:

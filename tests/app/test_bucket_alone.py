@@ -13,6 +13,8 @@ from tests.app.kept import Kept, damage
 from tests.fetch.two_tiers import NOW, Row, golden_rows
 from tierstate.app.connection import open_connection
 from tierstate.app.partition_facts import NOT_ASKED, look_at_past
+from tierstate.cli.context import Context
+from tierstate.cli.main import run
 from tierstate.fetch.gone import place_of
 from tierstate.follower.digests import live_set_digest
 from tierstate.follower.histories import begin_history, say_parted
@@ -197,6 +199,9 @@ def test_a_log_ends_where_the_remote_tier_ends_and_a_gap_is_an_error(tmp_path: P
         assert [(each.start, each.end) for each in facts.gaps] == [(bases[1], bases[2] - 1)]
         assert facts.agent == NOT_ASKED
         assert facts.high_watermark is None
+    asked = ["describe", "t:0", "--source", "bucket", "--store", kept.store.description]
+    assert run(asked) == 4, "as with brokers"
+    assert run(asked[:2] + asked[2:], Context(as_json=True)) == 4
 
 
 def test_what_the_newest_term_does_not_have_in_its_lineage_is_not_shown(kept: Kept) -> None:

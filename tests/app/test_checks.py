@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+import select
+import socket
 from pathlib import Path
 
 import pytest
 
-from tierstate.app.checks import checks, require_short
+from tierstate.app.checks import NEEDS, REPLAYING, checked, checks, require_short
 from tierstate.app.connection import Connection
 from tierstate.runtime.settings import Settings
 from tierstate.state.errors import InvalidRequest, StorageUnavailable
@@ -45,6 +48,42 @@ def test_a_store_that_is_not_fit_is_wrong_once() -> None:
     with pytest.raises(InvalidRequest):
         look(store, "object store")
     assert look(store, "conditional put") == "not asked: the object store is not fit"
+
+
+def test_a_store_that_accepts_and_never_answers_is_wrong_by_a_deadline_and_asked_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    with socket.create_server(("127.0.0.1", 0)) as store:
+        endpoint = f"http://127.0.0.1:{store.getsockname()[1]}"
+        settings = Settings.model_validate(
+            {
+                "store": {"url": "s3://bucket/tier", "endpoint": endpoint, "region": "us-east-1"},
+                "kafka": {"bootstrap.servers": "127.0.0.1:1"},
+            }
+        )
+        with Connection(settings) as connection:
+            rows = checked(connection, row_s=2.0)
+            for row in rows:
+                if row.check == "state folder":
+                    break
+            assert select.select([store], [], [], 0)[0] == [], "a row is there before the next check begins"
+            row = next(rows)
+            assert (row.check, row.state) == ("object store", "wrong")
+            assert re.match(r"the object store does not answer: it should have within 2 s, by \d{4}-.*Z", row.detail)
+            found = {row.check: (row.state, row.detail) for row in rows}
+        for each in ("conditional put", "history", "clocks", "facts", "prefix"):
+            assert found[each] == ("-", "not asked: the object store does not answer")
+        assert list(found)[-1] == "proxy"
+
+
+def test_each_check_that_another_one_needs_comes_before_it() -> None:
+    settings = Settings.model_validate({"kafka": {"bootstrap.servers": "127.0.0.1:1"}})
+    with Connection(settings) as connection:
+        names = [name for name, _ in checks(connection)]
+    assert REPLAYING | NEEDS.keys() <= set(names)
+    assert all(names.index(needed) < names.index(name) for name, each in NEEDS.items() for needed in each)
 
 
 def test_a_topic_whose_name_fits_no_folder_is_refused_and_the_longest_that_fits_is_stored(tmp_path: Path) -> None:

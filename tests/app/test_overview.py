@@ -15,6 +15,7 @@ from tierstate.app.agent_boards import AgentBoards
 from tierstate.app.overview import TopicOverview, addresses_of, overview, worst_first
 from tierstate.app.partition_facts import ask_agent
 from tierstate.runtime.clock import ManualClock
+from tierstate.state.ids import TopicIdPartition
 from tierstate.state.partition_view import PartitionView
 
 AT = "agent:1"
@@ -78,6 +79,17 @@ def test_what_the_bucket_lacks_and_who_else_writes_there_is_trouble(said: dict[s
 def test_lost_facts_are_trouble_also_where_no_offset_is_in_no_tier() -> None:
     seen = overview("orders", views(), {AT: board(status(0), status(1, facts_lost="tierstate recover orders:1"))})
     assert (seen.trouble, seen.in_trouble) == (("facts lost",), (1,))
+
+
+def test_a_partition_that_no_agent_ever_led_is_never_copied_and_the_right_that_lacks_is_named() -> None:
+    never = [PartitionView(TopicIdPartition(view.partition.topic_id, 7)) for view in views(partitions=1)]
+    seen = overview("orders", never, {}, never=[each.partition for each in never])
+    assert (seen.trouble, seen.in_trouble, seen.rights_lacking) == (("never copied",), (7,), ())
+    told = "DESCRIBE_CONFIGS on orders: retention is obeyed; an administrator adds it: kafka-acls.sh"
+    known = board(status(7, consecutive_failures=3, rights_lacking=[told], copy_lag_segments=None))
+    seen = overview("orders", never, {"another:1": None, AT: known}, never=[each.partition for each in never])
+    assert seen.trouble == ("agent fails", "never copied", "right lacks")
+    assert seen.rights_lacking == (told,)
 
 
 def test_sizes_of_the_local_tier_are_what_agents_say() -> None:

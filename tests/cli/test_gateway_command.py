@@ -66,7 +66,8 @@ def test_a_gateway_process_serves_a_real_topic_until_it_is_told_to_stop(
     kept = [path for path in (tmp_path / "state").rglob("*")]
     assert any(path.is_file() for path in kept)
     assert {path.name for path in kept if path.stat().st_mode & 0o077} == set(), "nobody else may look into a view"
-    assert f"listening on {said['address']}" in notes
+    lines = [json.loads(line) for line in notes.splitlines()]
+    assert f"listening on {said['address']}" in [line["event"] for line in lines], "no plain line is among them"
 
 
 def test_without_the_extra_the_command_names_it(tmp_path: Path) -> None:

@@ -2,10 +2,15 @@ from __future__ import annotations
 
 import io
 import json
+import logging
+from pathlib import Path
 
 import pytest
 
+from tierstate.cli.context import Context
+from tierstate.cli.main import run
 from tierstate.cli.output import Output
+from tierstate.cli.serving import service_logs
 from tierstate.runtime.visible import HIDDEN
 
 
@@ -30,6 +35,27 @@ def test_with_json_a_table_is_one_document() -> None:
     out = io.StringIO()
     Output(as_json=True, stdout=out).table(("a", "b"), [(1, None), (2, "é")])
     assert json.loads(out.getvalue()) == [{"a": 1, "b": None}, {"a": 2, "b": "é"}]
+
+
+@pytest.mark.parametrize("command", ["gateway", "proxy"])
+def test_behind_a_log_of_json_notes_and_errors_are_json_too(
+    command: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TIERSTATE_LOG", "json")
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    context = Context()
+    try:
+        service_logs(context)
+        context.output.note("listening on http://127.0.0.1:1")
+        where = ["--bootstrap-server", "127.0.0.1:1", "--store", tmp_path.as_uri()]
+        assert run([command, *where, "--set", f"state_dir={tmp_path}"]) == 3
+        assert run([command, "--set", "no.such=1"]) == 2
+    finally:
+        root.handlers, root.level = handlers, level
+    said = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+    assert said[0]["event"] == "listening on http://127.0.0.1:1"
+    assert [line["exit_code"] for line in said if "exit_code" in line] == [3, 2]
 
 
 def test_an_empty_table_is_its_headings_or_an_empty_list() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from hypothesis import given, settings
@@ -12,11 +14,15 @@ from hypothesis import strategies as st
 
 from tests.follower.archived import crash, run
 from tests.follower.checkpointed import NewStore, World
-from tests.follower.said import PARTITIONS, identity, log_start, partition
-from tierstate.follower.checkpoint import CheckpointSeed
+from tests.follower.said import PARTITIONS, elected, identity, log_start, partition
+from tierstate.app.connection import Connection
+from tierstate.app.upkeep import seed_of
+from tierstate.follower.checkpoint import CheckpointSeed, checkpoint
 from tierstate.follower.following import Following
 from tierstate.follower.open import open_view
 from tierstate.follower.rocksdb_view import RocksView
+from tierstate.follower.shelf import Shelf
+from tierstate.runtime.listener import CheckpointUsed, Event
 from tierstate.schemas.codec import decode_fact
 from tierstate.state.errors import (
     CorruptData,
@@ -245,3 +251,21 @@ def test_a_crash_before_any_step_leaves_only_whole_checkpoints() -> None:
         assert [name.position for name in world.names] == [4, 5]
         step += 1
     assert step == 4
+
+
+def test_the_checkpoints_of_all_tier_state_partitions_are_one_line_of_the_log(tmp_path: Path, in_memory: World) -> None:
+    topic, objects, clock = in_memory.said.topic, in_memory.objects, in_memory.clock
+    for number in range(20):
+        in_memory.said.say(elected(number, 1, 1))
+    numbers = range(topic.mapped_partitions)
+    with_facts = [number for number in numbers if topic.end(number)]
+    assert len(with_facts) > 1
+    for number in with_facts:
+        run(checkpoint(topic, Shelf(objects, identity(), number), clock, 3, in_memory.new_store, in_memory._refused))
+    events: list[Event] = []
+    connection = cast(Connection, SimpleNamespace(topic=topic, clock=clock))
+    seed = seed_of(connection, objects, identity(), events.append)
+    open_view(topic, "cluster", clock, Following(seed=seed, tail=False), state_dir=tmp_path).close()
+    (used,) = events
+    assert isinstance(used, CheckpointUsed)
+    assert used.positions == tuple(int(topic.end(each)) if each in with_facts else -1 for each in numbers)

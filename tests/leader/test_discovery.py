@@ -90,6 +90,34 @@ def test_what_is_led_and_in_no_folder_is_missed_after_a_while(desk: Desk) -> Non
     assert missed() == ()
 
 
+def test_a_topic_that_the_cluster_hides_is_hosted_and_one_that_was_deleted_is_not(desk: Desk) -> None:
+    world = desk.world
+    world.broker.hide_topics(world.name)
+    world.clock.advance(METADATA_S)
+    hosted = desk.discovery()[world.partition]
+    assert (hosted.name, hosted.leads, hosted.barred) == (world.name, True, None)
+    for _ in range(10):
+        world.clock.advance(METADATA_S)
+        desk.discovery()
+    assert desk.broker.asked["topic_exists"] == 1
+    world.broker.hide_topics()
+    world.clock.advance(METADATA_S)
+    assert desk.discovery()[world.partition].leads
+    world.broker.delete_topic(world.name)
+    world.clock.advance(METADATA_S)
+    assert world.partition not in desk.discovery()
+
+
+@pytest.mark.parametrize("name", ["left", "__consumer_offsets"])
+def test_a_hidden_topic_that_is_not_to_be_tiered_is_not_hosted(name: str, desk: Desk) -> None:
+    world = desk.world
+    topic_id = world.broker.create_topic(name)
+    world.broker.hide_topics(name)
+    add_folder(world, f"{name}-0", topic_id)
+    world.clock.advance(METADATA_S)
+    assert TopicIdPartition(topic_id, 0) not in desk.discovery()
+
+
 def test_a_roll_calls_for_its_partition_at_once(desk: Desk) -> None:
     desk.world.file(10_000_000).write_bytes(b"")
     desk.discovery()

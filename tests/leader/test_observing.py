@@ -323,6 +323,25 @@ def test_the_gauges_tell_what_lags_and_what_is_stored(world: World) -> None:
     assert f"tierstate_remote_copy_lag_segments{at}" not in gauges(metrics), "only the leader's agent knows"
 
 
+def test_a_topic_whose_settings_the_agent_may_not_read_is_measured_as_never_copied(world: World) -> None:
+    process, broker = world.process(), Counted(world)
+    broker.refuses = {"config"}
+    metrics = Metrics()
+    feed_gauges(metrics, process.board, process.view, process.seat.clock)
+    worker = process.worker(observe=observer(world, broker))
+    process.work(worker)
+    at = f'{{partition="0",topic="{world.name}"}}'
+    found = gauges(metrics)
+    assert found[f"tierstate_never_copied{at}"] == 1
+    assert found[f"tierstate_consecutive_failures{at}"] == 1
+    assert found['tierstate_partitions_not_copied{reason="access-denied"}'] == 1
+    assert f"tierstate_remote_copy_lag_segments{at}" not in found, "unknown, and not nothing"
+    broker.refuses = set()
+    world.clock.advance(60)
+    process.work(worker)
+    assert gauges(metrics)[f"tierstate_never_copied{at}"] == 0
+
+
 def after_a_fenced_copy(world: World) -> Process:
     """The one that leads now."""
     process, other = world.process(), world.process()

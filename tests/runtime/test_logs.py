@@ -5,12 +5,15 @@ import json
 import logging
 from collections.abc import Iterator
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
+from tierstate.cli.serving import secrets_of
 from tierstate.runtime.listener import Event, FactsApplied, RemoteFetched, SegmentDeleted, ViewRebuilt
 from tierstate.runtime.logs import log_events, open_logs, take_library_logs
+from tierstate.runtime.settings_load import load_settings
 from tierstate.runtime.visible import HIDDEN
 from tierstate.state.errors import InvalidSettings
 from tierstate.state.ids import RemoteSegmentId, TopicId, TopicIdPartition
@@ -71,7 +74,7 @@ def test_secrets_are_hidden_by_name() -> None:
 def test_secrets_are_hidden_by_value_also_within_what_others_say_and_at_debug_level(as_json: bool) -> None:
     stream = io.StringIO()
     logger = open_logs({}, as_json=as_json, debug=True, secrets=["hunter2", "", "a"], stream=stream)
-    logger.debug("hunter2", error=ValueError("login of app:hunter2 failed"), topic="a topic")
+    logger.debug("hunter2", library="x", error=ValueError("login of app:hunter2 failed"), topic="a topic")
     log_events(logger)(ViewRebuilt("refused: hunter2"))
     try:
         raise ValueError("hunter2")
@@ -80,6 +83,27 @@ def test_secrets_are_hidden_by_value_also_within_what_others_say_and_at_debug_le
     assert "hunter2" not in stream.getvalue()
     assert stream.getvalue().count("(hidden)") >= 4
     assert "a topic" in stream.getvalue(), "what is too short is in too many words"
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_a_secret_that_is_a_word_of_the_log_hides_no_event(as_json: bool) -> None:
+    stream = io.StringIO()
+    open_logs({}, as_json=as_json, secrets=["agent", "info"], stream=stream).info("agent ready", user="User:agent")
+    assert "agent ready" in stream.getvalue()
+    assert "User:(hidden)" in stream.getvalue()
+    assert stream.getvalue().count("(hidden)") == 1
+
+
+def test_a_secret_is_told_by_its_key_and_not_by_where_its_value_comes_from(tmp_path: Path) -> None:
+    file, environ = (
+        tmp_path / "tierstate.toml",
+        {"A": "agent", "B": "hunter2", "C": "hunter3", "D": "postgresql://u:p@h"},
+    )
+    file.write_text(
+        '[kafka]\n"sasl.username" = { env = "A" }\n"sasl.password" = { env = "B" }\n'
+        '[catalog]\n"uri" = { env = "D" }\n"token" = { env = "C" }\n'
+    )
+    assert set(secrets_of(load_settings(file, (), environ))) == {"hunter2", "hunter3", "postgresql://u:p@h"}
 
 
 def test_people_read_a_partition_as_kafka_writes_it_and_programs_its_parts() -> None:

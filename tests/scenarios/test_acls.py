@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AclOperation, AclPermissionType, ResourceType
+from confluent_kafka.admin import AclOperation, AclPermissionType, AdminClient, ResourceType
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -127,7 +127,53 @@ def test_check_names_the_right_that_an_agent_lacks_and_the_command_that_adds_it(
         said = eventually(lambda: rights(1))
     assert f"{right.operation.name} on " in said
     flag = {ResourceType.TOPIC: f"--topic '{name}'", ResourceType.GROUP: "--group '*'"}.get(kind, "--cluster")
-    assert f"--allow-principal User:agent --operation {right.typed} {flag}" in said
+    assert (
+        f"--command-config ADMIN.properties --add --allow-principal User:agent --operation {right.typed} {flag}" in said
+    )
+
+
+def readiness_with(told: str, management: str) -> str | None:
+    answer = get(f"http://{management}/readyz")[1].decode()
+    return answer if told in answer else None
+
+
+def test_a_topic_whose_acls_were_forgotten_is_seen_everywhere_with_the_command_that_adds_them(guarded: Guarded) -> None:
+    """One that the agent sees and may not read the settings of, and one that Kafka hides from it."""
+    house, operator = guarded.house, guarded.user("operator")
+    names = {each: f"{house.name}-{each}" for each in ("forgotten", "hidden")}
+    lacks = {"forgotten": "DESCRIBE_CONFIGS", "hidden": "DESCRIBE"}
+    deny = binding("agent", ResourceType.TOPIC, names["hidden"], AclOperation.DESCRIBE, AclPermissionType.DENY)
+    for each, name in names.items():
+        permit(house, "operator", INIT, name)
+        assert house.create(each) == name
+    before = {each["topic"]: each["trouble"] for each in operator.json("status")}
+    assert before[names["forgotten"]] == before[names["hidden"]] == ["never copied"], "no agent runs"
+    (partition,) = operator.json("describe", f"{names['forgotten']}:0")
+    assert partition["agent"].startswith("none has led this partition yet, and tiering.include chooses it")
+    with denied(house.kafka, deny), guarded.user("agent").agent() as agent:
+        management = agent.says("agent ready")["management"]
+        for each, name in names.items():
+            house.append(name, RECORDS)
+            told = f"{lacks[each]} on {name}: "
+            added_by = (
+                f"--allow-principal User:agent --operation {lacks[each].title().replace('_', '')} --topic '{name}'"
+            )
+            assert added_by in eventually(partial(readiness_with, told, management))
+            (partition,) = operator.json("describe", f"{name}:0")
+            assert [right for right in partition["agent"]["rights_lacking"] if told in right and added_by in right]
+            (row,) = [row for row in operator.json("status") if row["topic"] == name]
+            assert row["trouble"] == ["agent fails", "never copied", "right lacks"]
+            assert [right for right in row["rights_lacking"] if told in right and added_by in right]
+            assert f"{name}: right lacks: {told}" in operator.run("status").stderr
+            metrics = agent.metrics()
+            assert f'tierstate_never_copied{{partition="0",topic="{name}"}} 1.0' in metrics
+            assert f'tierstate_rights_lacking{{on="{name}",operation="{lacks[each]}"}} 1.0' in metrics
+        for name in names.values():
+            permit(house, "agent", AGENT, name)
+        eventually(lambda: house.manifests(names["forgotten"]))
+    admin = AdminClient({**house.kafka.client_config, "log_level": 0})
+    for future in admin.delete_topics(list(names.values())).values():
+        future.result(30)
 
 
 def test_an_order_without_write_is_refused_and_with_it_given(guarded: Guarded) -> None:

@@ -168,8 +168,8 @@ def test_an_agent_whose_state_folder_is_gone_begins_with_the_newest_checkpoint(k
     assert min(newest.values()) > WINDOW
     shutil.rmtree(kept.state)
     with kept.house.agent() as agent:
-        lines = agent.events("checkpoint used")
-        assert {each["tier_partition"]: each["position"] for each in lines} == newest
+        (line,) = agent.events("checkpoint used")
+        assert dict(enumerate(line["positions"])) == newest
     assert kept.house.json("diff", str(kept.state), "topic")["equal"] is True
     with kept.house.agent() as again:
         assert not again.events("checkpoint used"), "it resumes where it stopped"

@@ -188,7 +188,7 @@ class MemoryBroker:
 
     def topics(self) -> tuple[TopicDescription, ...]:
         with self._lock:
-            return tuple(self.topic(name) for name in sorted(self._topics))
+            return tuple(self.topic(name) for name in sorted(self._topics) if name not in self._hidden_topics)
 
     def topic(self, name: str) -> TopicDescription:
         with self._lock:
@@ -205,6 +205,8 @@ class MemoryBroker:
         self, topic: str, partition: int, *, broker: BrokerId | None = None, epoch: LeaderEpoch | None = None
     ) -> LocalBounds:
         with self._lock:
+            if topic in self._hidden_topics:
+                raise AccessDenied("the broker refuses these credentials", topic=topic)
             part = self._part(topic, partition)
             self._reach(broker if broker is not None else part.leader)
             if broker is not None and broker != part.leader:
