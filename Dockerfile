@@ -1,6 +1,7 @@
 # One image for the agent, the gateway, the proxy and every command. The first stage makes the wheel, its locked
 # dependencies, the list of what is installed and the compiled kernels. The second stage has no compiler, no build tool,
-# no pip, no source and no root. LOCK=agent leaves out the gateway: docker build --build-arg LOCK=agent .
+# no pip, no source and no root. LOCK=agent leaves out the gateway, LOCK=table adds what Iceberg tables need:
+# docker build --build-arg LOCK=agent .
 FROM python:3.11-slim AS build
 ARG LOCK=gateway
 # The kernels are compiled for any processor of this architecture, and numba finds them by this name.

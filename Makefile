@@ -36,12 +36,14 @@ $(STAMP): $(LOCK) pyproject.toml
 	@rm -f $(VENV)/.set-up-*
 	@touch $@
 
-# What an agent, a gateway and a developer install. Each resolves with the versions of the one before it.
+# What an agent, a gateway, a follower of tables and a developer install. Each resolves with the versions of the one before it.
 RESOLVE := uv pip compile pyproject.toml --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --quiet
 
 lock:  ## resolve requirements/*.lock again (needs uv)
 	$(RESOLVE) --all-extras -o requirements/dev.lock
-	cp requirements/dev.lock requirements/gateway.lock
+	cp requirements/dev.lock requirements/table.lock
+	$(RESOLVE) --extra azure --extra gcs --extra gateway --extra lake --extra registry -o requirements/table.lock
+	cp requirements/table.lock requirements/gateway.lock
 	$(RESOLVE) --extra azure --extra gcs --extra gateway --extra registry -o requirements/gateway.lock
 	cp requirements/gateway.lock requirements/agent.lock
 	$(RESOLVE) --extra azure --extra gcs -o requirements/agent.lock

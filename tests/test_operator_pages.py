@@ -18,7 +18,8 @@ from tests.test_docs import FENCE, LINK, PAGES, ROOT, SOURCE, anchor_of, not_yet
 from tierstate.broker.acls import AGENT, INIT, READER, Resource, Right
 from tierstate.schemas.registry import schemas
 
-PRODUCTION, ON_FIRE, UPGRADE = (ROOT / "docs" / f"{name}.md" for name in ("production", "on-fire", "upgrade"))
+PRODUCTION, KUBERNETES = ROOT / "docs" / "production.md", ROOT / "docs" / "kubernetes.md"
+ON_FIRE, UPGRADE = ROOT / "docs" / "on-fire.md", ROOT / "docs" / "upgrade.md"
 ALERTS: list[dict[str, Any]] = [
     rule
     for group in yaml.safe_load((ROOT / "deploy" / "prometheus" / "alerts.yaml").read_text())["groups"]
@@ -224,16 +225,19 @@ def test_what_gets_somebody_up_is_on_the_page_for_an_outage() -> None:
 
 
 def test_every_file_to_deploy_is_on_the_page() -> None:
-    page = PRODUCTION.read_text()
+    page = PRODUCTION.read_text() + KUBERNETES.read_text()
+    assert "deploy/helm/values.yaml" in page
     for path in ROOT.glob("deploy/**/*"):
-        if path.is_file() and path.name not in ("make_bucket.py", "tierstate.toml"):  # compose.yaml's
+        if path.is_file() and "helm" not in path.parts and path.name not in ("make_bucket.py", "tierstate.toml"):
             assert f"{path.relative_to(ROOT)}" in page, path.name
 
 
 def test_every_image_of_ours_is_of_this_version() -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    texts = [path.read_text() for path in ROOT.glob("deploy/kubernetes/*.yaml")]
-    found = {each for text in [*texts, PRODUCTION.read_text()] for each in re.findall(r"tierstate:(\d\S+)", text)}
+    texts = [path.read_text() for path in (PRODUCTION, KUBERNETES, *ROOT.glob("deploy/kubernetes/*.yaml"))]
+    found = {each for text in texts for each in re.findall(r"tierstate(?:-table)?:(\d\S+)", text)}
+    chart = yaml.safe_load((ROOT / "deploy" / "helm" / "Chart.yaml").read_text())
+    found |= {chart["version"], chart["appVersion"]}
     found |= {each["image"].partition(":")[2] for each in COMPOSE["services"].values() if "tierstate" in each["image"]}
     assert found == {version}
 

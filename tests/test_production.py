@@ -1,4 +1,7 @@
-"""`deploy/kubernetes/` and `deploy/production.toml`: every name in them is real, and they agree with each other."""
+"""`deploy/kubernetes/` and `deploy/production.toml`: every name in them is real, and they agree with each other.
+
+`tests/deploy` renders the manifests from the chart.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ import yaml
 from confluent_kafka.admin import AdminClient
 
 from tests.broker.guarded import self_signed
+from tests.deploy.restricted import violations
 from tests.scenarios.house import get
 from tests.test_deploy import ROOT, parse
 from tierstate.app.watching import longest_silence
@@ -24,8 +28,11 @@ from tierstate.runtime.settings import Settings
 from tierstate.runtime.settings_load import load_settings
 
 KUBERNETES = ROOT / "deploy" / "kubernetes"
+KUBERNETES_PAGE = ROOT / "docs" / "kubernetes.md"
 PRODUCTION = ROOT / "deploy" / "production.toml"
 MANIFESTS = sorted(KUBERNETES.glob("*.yaml"))
+PROCESSES = ["agent", "gateway", "proxy", "init", "table"]
+SERVING = ["agent", "gateway", "proxy", "table"]
 SECRETS = {"KAFKA_USERNAME": "agent", "KAFKA_PASSWORD": "not in any file"}
 
 
@@ -33,14 +40,19 @@ def documents(name: str) -> list[dict[str, Any]]:
     return list(yaml.safe_load_all((KUBERNETES / f"{name}.yaml").read_text()))
 
 
-def container(name: str) -> dict[str, Any]:
-    (found,) = documents(name)[0]["spec"]["template"]["spec"]["containers"]
-    assert isinstance(found, dict)
+def of_kind(name: str, kind: str) -> dict[str, Any]:
+    (found,) = [each for each in documents(name) if each["kind"] == kind]
     return found
 
 
 def pod(name: str) -> dict[str, Any]:
-    found = documents(name)[0]["spec"]["template"]["spec"]
+    (found,) = [each["spec"]["template"]["spec"] for each in documents(name) if "template" in each["spec"]]
+    assert isinstance(found, dict)
+    return found
+
+
+def container(name: str) -> dict[str, Any]:
+    (found,) = pod(name)["containers"]
     assert isinstance(found, dict)
     return found
 
@@ -97,25 +109,27 @@ def test_no_secret_stands_in_the_settings_and_none_is_shown() -> None:
 
 
 def test_there_is_a_manifest_for_each_process() -> None:
-    kinds = {path.stem: [each["kind"] for each in documents(path.stem)] for path in MANIFESTS}
+    kinds = {path.stem: sorted(each["kind"] for each in documents(path.stem)) for path in MANIFESTS}
     assert kinds == {
         "agent": ["StatefulSet"],
-        "gateway": ["Deployment", "Service"],
-        "proxy": ["Deployment", "Service"],
+        "gateway": ["Deployment", "PodDisruptionBudget", "Service"],
+        "proxy": ["Deployment", "PodDisruptionBudget", "Service"],
+        "table": ["Deployment", "PersistentVolumeClaim"],
         "init": ["Job"],
+        "networkpolicy": ["NetworkPolicy"] * 4,
     }
 
 
-@pytest.mark.parametrize("name", ["agent", "gateway", "proxy", "init"])
+@pytest.mark.parametrize("name", PROCESSES)
 def test_a_manifest_runs_a_command_that_exists_with_settings_that_load(name: str) -> None:
     parse(container(name)["args"])
-    assert container(name)["args"] == [name]
-    assert re.fullmatch(r"tierstate:\d+\.\d+\.\d+", container(name)["image"])
+    assert container(name)["args"] == (["table", "follow"] if name == "table" else [name])
+    assert re.fullmatch(r"tierstate(-table)?:\d+\.\d+\.\d+", container(name)["image"])
     assert Path(environment(name)["TIERSTATE_CONFIG"]).parent in mounts(name)
     settings_of(name)
 
 
-@pytest.mark.parametrize("name", ["agent", "gateway", "proxy", "init"])
+@pytest.mark.parametrize("name", PROCESSES)
 def test_every_volume_that_is_mounted_is_there_and_none_lies_in_another(name: str) -> None:
     """A folder within a volume of a ConfigMap cannot be made: that volume is read-only."""
     known = {each["name"] for each in pod(name)["volumes"]} | {"data"}
@@ -124,11 +138,11 @@ def test_every_volume_that_is_mounted_is_there_and_none_lies_in_another(name: st
         assert not [other for other in mounts(name) if other != one and other.is_relative_to(one)]
 
 
-@pytest.mark.parametrize("name", ["agent", "gateway", "proxy", "init"])
+@pytest.mark.parametrize("name", PROCESSES)
 def test_every_file_that_the_settings_name_is_in_the_volume_of_those_who_need_it(name: str) -> None:
     (volume,) = [each for each in pod(name)["volumes"] if "projected" in each]
-    secret = volume["projected"]["sources"][1]["secret"]
-    there = {Path("/etc/tierstate") / each["path"] for each in secret["items"]}
+    secrets = [each["secret"] for each in volume["projected"]["sources"] if "secret" in each]
+    there = {Path("/etc/tierstate") / item["path"] for secret in secrets for item in secret["items"]}
     settings = settings_of(name)
     needed = {Path(settings.kafka["ssl.ca.location"])}
     if name == "gateway":
@@ -139,37 +153,61 @@ def test_every_file_that_the_settings_name_is_in_the_volume_of_those_who_need_it
     assert there == needed
 
 
+def test_every_key_of_a_secret_that_is_mounted_is_one_that_the_page_makes() -> None:
+    """And the settings ask for the broker by a name of the StatefulSet whose ids the proxy exposes."""
+    made: dict[str, set[str]] = {}
+    text = KUBERNETES_PAGE.read_text().replace("\\\n", " ")
+    for name, rest in re.findall(r"create secret generic (\S+) (.*)", text):
+        made[name] = set(re.findall(r"--from-file=([\w.]+)", rest)) | set(re.findall(r"--from-literal=(\w+)=", rest))
+    for name in PROCESSES:
+        (volume,) = [each for each in pod(name)["volumes"] if "projected" in each]
+        for secret in (each["secret"] for each in volume["projected"]["sources"] if "secret" in each):
+            assert {each["key"] for each in secret["items"]} <= made[secret["name"]], name
+        for source in container(name)["envFrom"]:
+            assert made[source["secretRef"]["name"]] == {"KAFKA_USERNAME", "KAFKA_PASSWORD"}
+
+
+def test_the_proxy_exposes_the_brokers_that_the_settings_name() -> None:
+    brokers = load_settings(PRODUCTION, (), SECRETS).kafka["bootstrap.servers"].split(",")
+    ports = {each["name"] for each in of_kind("proxy", "Service")["spec"]["ports"]} - {"bootstrap"}
+    assert ports == {f"broker-{re.match(r'kafka-([0-9]+)[.]', each)[1]}" for each in brokers}  # type: ignore[index]
+
+
 def test_the_agent_sees_the_log_folders_and_keeps_its_state_where_the_settings_say() -> None:
     settings = settings_of("agent")
     assert set(settings.agent.log_dirs) | {settings.state_dir} <= set(mounts("agent"))
-    assert settings_of("gateway").state_dir in mounts("gateway")
+    for name in ("gateway", "proxy", "table"):
+        assert settings_of(name).state_dir in mounts(name)
+    assert settings_of("table").table.folder in mounts("table")
 
 
-@pytest.mark.parametrize("name", ["agent", "gateway", "proxy"])
+@pytest.mark.parametrize("name", SERVING)
 def test_ports_are_those_of_the_settings(name: str) -> None:
     settings, ports = settings_of(name), {each["name"]: each["containerPort"] for each in container(name)["ports"]}
     management = settings.management
     of = {"agent": management.of_agent, "gateway": management.of_gateway, "proxy": management.of_proxy}
+    of["table"] = management.of_table
     assert ports.pop("tierstate") == of[name].port
     if name == "proxy":
         first = settings.proxy.listen.port
-        assert ports == {"bootstrap": first, **{f"broker-{node}": first + 1 + node for node in (1, 2, 3)}}
-        (service,) = [each for each in documents(name) if each["kind"] == "Service"]
+        assert ports == {"bootstrap": first, **{f"broker-{node}": first + 1 + node for node in (0, 1, 2)}}
+        service = of_kind(name, "Service")
         assert {each["targetPort"]: each["port"] for each in service["spec"]["ports"]} == ports
-        assert service["metadata"]["name"] == settings.proxy.reachable
+        assert f"{service['metadata']['name']}.events.svc" == settings.proxy.reachable
     if name == "gateway":
         assert ports["https"] == settings.gateway.listen.port
-        (service,) = [each for each in documents(name) if each["kind"] == "Service"]
+        service = of_kind(name, "Service")
         assert [each["targetPort"] for each in service["spec"]["ports"]] == ["https"]
-        labels = documents(name)[0]["spec"]["template"]["metadata"]["labels"]
-        assert service["spec"]["selector"] == documents(name)[0]["spec"]["selector"]["matchLabels"] == labels
+        spec = of_kind(name, "Deployment")["spec"]
+        labels = spec["template"]["metadata"]["labels"]
+        assert service["spec"]["selector"] == spec["selector"]["matchLabels"] == labels
 
 
 def test_an_agent_is_known_by_a_name_that_its_next_pod_keeps() -> None:
     assert settings_of("agent").management.of_agent.host == "kafka-0.kafka.events.svc.cluster.local"
 
 
-@pytest.mark.parametrize("name", ["agent", "gateway", "proxy"])
+@pytest.mark.parametrize("name", SERVING)
 def test_a_process_is_alive_by_its_health_and_started_again_by_nothing_else(name: str) -> None:
     """Not ``/readyz``: a restart does not bring a store or a broker back."""
     probe = container(name)["livenessProbe"]
@@ -184,7 +222,7 @@ def test_every_probe_asks_for_a_page_that_a_process_answers_and_fails_when_it_is
     running = server.service()
     running.start()
     try:
-        for name in ("agent", "gateway"):
+        for name in SERVING:
             for probe in (each for key, each in container(name).items() if key.endswith("Probe")):
                 page = f"http://{server.address}{probe['httpGet']['path']}"
                 wrong.clear()
@@ -209,19 +247,20 @@ def test_gateways_get_requests_once_they_are_ready_and_keep_them() -> None:
 
 def test_a_start_is_given_as_long_as_it_may_be_silent() -> None:
     silent = longest_silence(Settings())["start"]
-    assert container("agent")["livenessProbe"]["initialDelaySeconds"] > silent
-    startup = container("gateway")["startupProbe"]
-    assert startup["periodSeconds"] * startup["failureThreshold"] > silent
+    for name in ("agent", "table"):
+        assert container(name)["livenessProbe"]["initialDelaySeconds"] > silent
+    for name in ("gateway", "proxy"):
+        startup = container(name)["startupProbe"]
+        assert startup["periodSeconds"] * startup["failureThreshold"] > silent
 
 
 def test_a_stop_is_given_longer_than_the_process_takes() -> None:
-    assert pod("gateway")["terminationGracePeriodSeconds"] > STOP_SECONDS + CLOSING_SECONDS
+    for name in ("gateway", "proxy", "table"):
+        assert pod(name)["terminationGracePeriodSeconds"] > STOP_SECONDS + CLOSING_SECONDS
 
 
-@pytest.mark.parametrize("name", ["agent", "gateway", "proxy"])
-def test_no_process_is_root_or_may_write_where_it_need_not(name: str) -> None:
-    said = {**pod(name).get("securityContext", {}), **container(name)["securityContext"]}
-    assert said["runAsNonRoot"]
-    assert said["readOnlyRootFilesystem"]
-    assert not said["allowPrivilegeEscalation"]
-    assert said["capabilities"] == {"drop": ["ALL"]}
+@pytest.mark.parametrize("name", PROCESSES)
+def test_pod_security_restricted_admits_it_and_the_root_file_system_is_read_only(name: str) -> None:
+    """The agent's container brings all that it needs: the pod is the broker's."""
+    assert violations(pod(name)) == []
+    assert container(name)["securityContext"]["readOnlyRootFilesystem"]
