@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 from ..rules.candidates import NothingToCopy, copied_offset
 from ..rules.decide import ActKind, Decision, retention_of
@@ -11,9 +11,10 @@ from ..rules.expire import NoExpiry
 from ..rules.observed import Observed
 from ..rules.reasons import Reason, Why
 from ..rules.trim import NoTrim
+from ..state.local_segments import LocalSegments
 from ..state.offsets import TimestampMs
 from ..state.partition_view import PartitionView
-from ..state.retention import LocalSegment, local_retention_end
+from ..state.retention import local_retention_end
 from .status import PartitionStatus
 
 REFUSALS = frozenset(
@@ -30,21 +31,24 @@ def reported(
     now: TimestampMs,
 ) -> PartitionStatus:
     """``failing``: kinds of acts that went wrong when last tried; ``before`` says why, and goes on to say it."""
-    behind = [segment for segment in seen.segments[:-1] if segment.next_base > copied_offset(view, seen.bounds) + 1]
+    copied_to = copied_offset(view, seen.bounds)
+    local = LocalSegments.of(seen.segments)
+    first = local.number_at(copied_to + 1)
+    behind = len(local.rolled) - first
     retention = retention_of(seen.config)
     status = before.saying(
         leads=True,
-        copied_to=copied_offset(view, seen.bounds),
+        copied_to=copied_to,
         local_log_start_offset=seen.bounds.local_start,
         last_stable_offset=seen.bounds.last_stable_offset,
         not_erased=decision.erase.reason if isinstance(decision.erase, NothingToErase) else None,
         held_by=decision.trim.held_by,
         groups_asked_at=seen.groups.asked_at,
-        copy_lag_segments=len(behind),
-        copy_lag_bytes=sum(segment.size_bytes for segment in behind),
-        copy_lag_since=behind[0].max_timestamp if behind else None,
-        uncopied_expires_at=_expires_at(behind, seen.config.retention_ms),
-        local_log_bytes=sum(segment.size_bytes for segment in seen.segments),
+        copy_lag_segments=behind,
+        copy_lag_bytes=local.rolled_bytes(first),
+        copy_lag_since=local[first].max_timestamp if behind else None,
+        uncopied_expires_at=_expires_at(local.oldest_from(first), seen.config.retention_ms),
+        local_log_bytes=local.size_bytes,
         local_excess_bytes=_local_excess(seen, now),
         retention_ms=retention.total_ms,
         retention_bytes=retention.total_bytes,
@@ -82,14 +86,13 @@ def failed(before: PartitionStatus, why: Why, kind: ActKind | None) -> Partition
     return status
 
 
-def _expires_at(behind: Sequence[LocalSegment], retention_ms: int) -> int | None:
+def _expires_at(oldest: TimestampMs | None, retention_ms: int) -> int | None:
     """When Kafka's own retention by time takes something that is not copied (ms); None: not in sight."""
-    if not behind or retention_ms < 0:
-        return None
-    return min(segment.max_timestamp for segment in behind) + retention_ms
+    return None if oldest is None or retention_ms < 0 else oldest + retention_ms
 
 
 def _local_excess(seen: Observed, now: TimestampMs) -> int:
     """Bytes that local retention lets go, whatever keeps them."""
     end = local_retention_end(seen.segments, retention_of(seen.config), now)
-    return 0 if end is None else sum(each.size_bytes for each in seen.segments[:-1] if each.next_base <= end)
+    local = LocalSegments.of(seen.segments)
+    return 0 if end is None else local.rolled_bytes(0, local.number_at(end))

@@ -16,7 +16,7 @@ from ..runtime.listener import Listener, LocalTrimmed
 from ..state.errors import CorruptData, Fenced, TimedOut
 from ..state.facts import LocalTrimIntended
 from ..state.ids import TopicIdPartition
-from ..state.offsets import Offset
+from ..state.offsets import Offset, OffsetRange
 from ..state.partition_view import PartitionView
 from ..state.routing import LocalBounds
 from ..state.segment import RemoteSegment
@@ -134,9 +134,7 @@ def still_replaced(view: PartitionView, local_start: Offset, before: Offset, rep
 
 def given_up(view: PartitionView, local_start: Offset, before: Offset) -> list[RemoteSegment]:
     """The segments that alone will hold [local_start, before)."""
-    segments = {
-        piece.segment.segment_id: piece.segment
-        for piece in view.coverage.owned
-        if piece.offsets.end >= local_start and piece.offsets.start < before
-    }
-    return list(segments.values())
+    if before <= local_start:
+        return []
+    pieces = view.in_range(OffsetRange(local_start, Offset(before - 1)))
+    return list({piece.segment.segment_id: piece.segment for piece in pieces}.values())

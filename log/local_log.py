@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
@@ -20,17 +20,16 @@ from ..runtime.listener import Listener, ignore
 from ..state.epochs import Lineage
 from ..state.errors import Fenced, Unavailable
 from ..state.ids import TopicIdPartition
-from ..state.offsets import Offset, TimestampMs
-from ..state.retention import LocalSegment
+from ..state.local_segments import LocalSegments
+from ..state.offsets import Offset
 from ..state.segment import AbortedRange
 from .batch import HEADER_BYTES
 from .broker_folders import BrokerFolders
 from .folder_events import FolderEvents, Touched
-from .partition import FolderFiles, PartitionFolder, folder_name, look_into, metadata_file
+from .partition import FolderFiles, folder_name, metadata_file
 from .quiet_reader import QuietReader
 from .segment import LogSegment
 from .small_files import Stamp, stamp_of
-from .time_index import ENTRY_BYTES
 from .transaction_check import OpenBefore, open_before
 from .transactions import decide
 
@@ -47,7 +46,7 @@ class LocalSnapshot:
     partition: TopicIdPartition
     name: str
     folder: Path
-    segments: tuple[LocalSegment, ...]
+    segments: LocalSegments
     lineage: Lineage
 
 
@@ -199,13 +198,15 @@ class LogDirs:
         for _ in range(LOOKS):
             try:
                 path = self._folder(partition, name)
-                folder = look_into(path, name, partition.partition, partition.topic_id, self._files)
-                segments = tuple(_local_segments(folder))
+                epoch = self._files.lineage(str(path)).last_epoch
+                segments = self._files.segments.get(str(path), epoch)
+                lineage = self._files.lineage(str(path))  # after the segments: they are of no later epoch
             except FileNotFoundError:
                 continue  # the broker retired a segment while we looked, or the whole folder: then `_folder` says so
             except OSError as error:
                 raise _unreadable(error) from error
-            return LocalSnapshot(partition, name, folder.path, segments, folder.lineage)
+            if lineage.last_epoch == epoch:
+                return LocalSnapshot(partition, name, path, segments, lineage)
         raise Unavailable("the partition's folder does not stand still", partition=partition, topic=name)
 
     def open_segment(
@@ -231,28 +232,6 @@ def _unreadable(error: OSError) -> Unavailable:
     return Unavailable("the broker's disk cannot be read", file=error.filename, reason=error.strerror)
 
 
-def _local_segments(folder: PartitionFolder) -> Iterator[LocalSegment]:
-    path = str(folder.path)
-    for at, base in enumerate(folder.base_offsets):
-        following = folder.base_offsets[at + 1] if at + 1 < len(folder.base_offsets) else base
-        segment = f"{path}/{base:020d}"
-        log = os.stat(f"{segment}.log")
-        yield LocalSegment(base, following, log.st_size, _max_timestamp(f"{segment}.timeindex", log.st_mtime))
-
-
-def _max_timestamp(index: str, modified: float) -> TimestampMs:
-    """From the last entry of a rolled segment's time index; the file's age where there is none, as Kafka does."""
-    last = b""
-    with suppress(FileNotFoundError):
-        descriptor = os.open(index, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            last = os.pread(descriptor, ENTRY_BYTES, max(0, os.fstat(descriptor).st_size - ENTRY_BYTES))
-        finally:
-            os.close(descriptor)
-    stamp = int.from_bytes(last[:8], "big", signed=True) if len(last) == ENTRY_BYTES else 0
-    return TimestampMs(stamp if stamp > 0 else int(modified * 1000))
-
-
 class OpenSegment:
     """The real `SegmentFiles`."""
 
@@ -265,7 +244,7 @@ class OpenSegment:
         self.lineage = before.lineage
         self.path = before.folder / f"{base_offset:020d}.log"
         self._folder = before.folder
-        self._later = [s.base_offset for s in before.segments if s.base_offset > base_offset]
+        self._local = before.segments
         with ExitStack() as opened:
             try:
                 file = opened.enter_context(self.path.open("rb"))
@@ -298,7 +277,8 @@ class OpenSegment:
     def aborted_later(self, opened: Mapping[int, Offset]) -> tuple[AbortedRange, ...]:
         """Reads their batches up to the last of these markers; none of segments in which no transaction ends."""
         left, found = dict(opened), list[AbortedRange]()
-        for base, following in pairwise([*self._later, None]):
+        later = (each.base_offset for each in self._local[self._local.number_at(self._base) + 1 :])
+        for base, following in pairwise(chain(later, [None])):
             if not left:
                 break
             if following is not None and left.items() <= self._open_before(following).transactions.items():
@@ -317,9 +297,10 @@ class OpenSegment:
 
     def confirm(self) -> None:
         now = self._dirs.snapshot(self._partition, self._name)
-        ends = {segment.base_offset: segment.next_base for segment in now.segments[:-1]}
+        found = now.segments.rolled[(at := now.segments.number_at(self._base)) : at + 1]
         # also its end: a look that missed the segment in between would make this one stand for offsets it has not got
-        if now.folder != self._folder or ends.get(self._base) != self._next:
+        bounds = [(each.base_offset, each.next_base) for each in found]
+        if now.folder != self._folder or bounds != [(self._base, self._next)]:
             raise Fenced("the segment left the folder", file=self.path)
 
     def __enter__(self) -> Self:

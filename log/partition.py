@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -13,11 +12,11 @@ from ..state.errors import CorruptData, InvalidRequest
 from ..state.ids import TopicId
 from ..state.offsets import Offset
 from .epoch_checkpoint import parse_epoch_checkpoint
+from .folder_segments import FolderSegments, base_offsets
 from .small_files import SmallFiles
 
 _FOLDER = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>\d{1,10})")
 _RETIRED = re.compile(r".+\.[0-9a-f]{32}-(delete|stray|future)")
-_LOG = re.compile(r"(\d{20})\.log")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +60,7 @@ class FolderFiles:
     def __init__(self) -> None:
         self._topic_ids = SmallFiles(parse_topic_id)
         self._lineages = SmallFiles(parse_epoch_checkpoint)
+        self.segments = FolderSegments()
 
     def topic_id(self, folder: str) -> TopicId | None:
         """None when there is no ``partition.metadata``: before Kafka 2.8. Raises CorruptData."""
@@ -74,6 +74,7 @@ class FolderFiles:
         """Forget all others."""
         self._topic_ids.keep({metadata_file(folder) for folder in folders})
         self._lineages.keep({_checkpoint(folder) for folder in folders})
+        self.segments.keep(folders)
 
 
 def metadata_file(folder: str) -> str:
@@ -100,5 +101,4 @@ def open_partition(path: Path) -> PartitionFolder:
 def look_into(path: Path, topic: str, partition: int, topic_id: TopicId | None, files: FolderFiles) -> PartitionFolder:
     """`open_partition` of what is known to be a live folder, and whose. FileNotFoundError: it is gone."""
     folder = str(path)
-    bases = sorted(Offset(int(m[1])) for name in os.listdir(folder) if (m := _LOG.fullmatch(name)))
-    return PartitionFolder(path, topic, partition, topic_id, tuple(bases), files.lineage(folder))
+    return PartitionFolder(path, topic, partition, topic_id, tuple(base_offsets(folder)), files.lineage(folder))

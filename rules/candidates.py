@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..state.local_segments import LocalSegment, LocalSegments
 from ..state.offsets import Offset, OffsetRange, TimestampMs
 from ..state.partition_view import PartitionView
-from ..state.retention import LocalSegment
 from ..state.routing import LocalBounds
 from .observed import Observed
 from .reasons import Reason, Why, lasting
@@ -54,9 +54,8 @@ def next_candidate(
     """
     bounds, epochs = seen.bounds, seen.epochs
     wanted = copied_offset(view, bounds) + 1
-    for segment in seen.segments[:-1]:
-        if segment.next_base <= wanted:
-            continue
+    local = LocalSegments.of(seen.segments)
+    for segment in local.rolled[(at := local.number_at(wanted)) : at + 1]:
         if segment.base_offset > wanted:
             said = f"offset {wanted} is in no local segment: the next one begins at {segment.base_offset}"
             return NothingToCopy(Why(Reason.NO_LOCAL_SEGMENT, said))

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..state.epochs import LeaderEpoch
+from ..state.local_segments import LocalSegment, LocalSegments
 from ..state.offsets import Offset, TimestampMs
-from ..state.retention import LocalSegment
 from ..state.routing import LocalBounds
 
 
@@ -46,6 +46,5 @@ class LastSeen:
             self._gone, self._there = replace(self._there, newest=max(older, self._there.newest)), None
         whole = bool(segments) and segments[0].base_offset <= bounds.local_start  # else something left in between
         if whole and bounds.high_watermark > bounds.local_start:
-            newest = max(segment.max_timestamp for segment in segments)
-            self._there = Aged(bounds.high_watermark, newest)
+            self._there = Aged(bounds.high_watermark, LocalSegments.of(segments).newest)
         return self._gone

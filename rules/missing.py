@@ -14,7 +14,7 @@ from ..state.object_keys import ObjectKind, folder_of, object_key
 from ..state.object_name import not_own
 from ..state.objects import ObjectInfo
 from ..state.partition_view import PartitionView
-from ..state.segment import RemoteSegment
+from ..state.segment import RemoteSegment, SegmentState
 from .reasons import Reason, Why
 
 
@@ -60,8 +60,8 @@ def missing_objects(
 
 def still_missing(view: PartitionView, missing: Iterable[MissingObject]) -> list[MissingObject]:
     """Those whose segments are readable now."""
-    readable = {each.segment_id for each in view.readable}
-    return [each for each in missing if each.segment_id in readable]
+    found = ((each, view.segments.get(each.segment_id)) for each in missing)
+    return [each for each, segment in found if segment and segment.state is SegmentState.COPY_SEGMENT_FINISHED]
 
 
 def why_missing(missing: Collection[MissingObject]) -> Why | None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ..state.local_segments import LocalSegment, LocalSegments
 from ..state.offsets import Offset, TimestampMs, moment
 from ..state.partition_view import PartitionView
-from ..state.retention import LocalSegment, TopicRetention, local_retention_end
+from ..state.retention import TopicRetention, local_retention_end
 from ..state.routing import LocalBounds
 from .candidates import why_not_stable
 from .clocks import APART_MS
@@ -79,7 +80,8 @@ def trim_before(
     if held_by:
         limit = min(holds[group] for group in held_by)
     # the broker deletes whole segments only: a limit inside one is the border below it
-    rolled = [segment for segment in segments[:-1] if bounds.local_start < segment.next_base <= limit]
+    local = LocalSegments.of(segments)
+    rolled = local.rolled[local.number_at(bounds.local_start) : local.number_at(limit)]
     if not rolled:
         if held_by:
             return NoTrim(_why_held(groups, holds, held_by, segments, could), held_by)
@@ -137,18 +139,19 @@ def _why_all_stays(
     bounds: LocalBounds, segments: Sequence[LocalSegment], retention: TopicRetention, now: TimestampMs
 ) -> Why:
     """Local retention lets nothing go that is not gone already."""
-    left = [each for each in segments[:-1] if each.next_base > bounds.local_start]
-    if not left:
+    local = LocalSegments.of(segments)
+    first = local.number_at(bounds.local_start)
+    if first == len(local.rolled):
         active = f", {segments[-1].size_bytes:,} bytes" if segments else ""
         said = f"only the active segment is left on the broker, from {bounds.local_start} on{active}"
         return Why(Reason.ONLY_ACTIVE, said)
-    oldest, limits = left[0], []
+    oldest, limits = local[first], []
     if retention.local_ms >= 0:
         age = lasting(max(0, now - oldest.max_timestamp))
         limits.append(f"it is {age} old, not older than local.retention.ms, {lasting(retention.local_ms)}")
     if retention.local_bytes >= 0:
-        total = sum(each.size_bytes for each in segments)
-        rest = sum(each.size_bytes for each in segments if each.base_offset > oldest.base_offset)
+        total = local.size_bytes
+        rest = total - local.rolled_bytes(0, first + 1)
         limit = f"less than local.retention.bytes, {about_size(retention.local_bytes)}"
         limits.append(
             f"segments go whole, and without it {about_size(rest)} of {about_size(total)} would stay, {limit}"
@@ -167,7 +170,8 @@ def _why_held(
 ) -> Why:
     """It names no offset that no group said."""
     first = min(held_by, key=lambda group: holds[group])
-    held = sum(each.size_bytes for each in segments[:-1] if each.next_base > holds[first] and each.next_base <= could)
+    local = LocalSegments.of(segments)
+    held = local.rolled_bytes(local.number_at(holds[first]), local.number_at(could))
     others = f", and {_count(len(held_by) - 1, 'more group')}" if len(held_by) > 1 else ""
     where = f"still reads there, at offset {holds[first]}"
     if first in groups.uncommitted:
@@ -193,9 +197,9 @@ def _why_not_durable(
 ) -> Why:
     owner = view.coverage.at(following)
     if owner is None:
-        waiting = [each for each in segments[:-1] if each.next_base > following]
-        size = sum(each.size_bytes for each in waiting)
-        wait = f"{_count(len(waiting), 'rolled segment')} of {size:,} bytes"
+        local = LocalSegments.of(segments)
+        first = local.number_at(following)
+        wait = f"{_count(len(local.rolled) - first, 'rolled segment')} of {local.rolled_bytes(first):,} bytes"
         return Why(Reason.NOT_COPIED, f"offset {following} is not copied yet: {wait} wait for it")
     age = now - owner.segment.copied_at
     said = f"segment {owner.segment.offsets} was copied {lasting(max(0, age))} ago, within trim.delay"

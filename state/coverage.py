@@ -26,17 +26,18 @@ class Coverage:
     Equal when the same segments own the same offsets.
     """
 
-    __slots__ = ("_plain", "_starts", "lineage", "owned", "segments")
+    __slots__ = ("_gaps_before", "_plain", "_starts", "lineage", "owned", "segments")
 
     def __init__(self, segments: tuple[RemoteSegment, ...], lineage: Lineage) -> None:
-        parts, plain = _parts(segments, lineage)
-        self._set(segments, lineage, tuple(_disjoint(parts)), plain)
+        parts, self._plain = _parts(segments, lineage)
+        self.segments, self.lineage, self.owned = segments, lineage, tuple(_disjoint(parts))
+        self._starts = [piece.offsets.start for piece in self.owned]
+        self._gaps_before = self._parted(0, len(self.owned))
+        """The pieces that do not begin where the piece before them ends."""
 
-    def _set(
-        self, segments: tuple[RemoteSegment, ...], lineage: Lineage, owned: tuple[OwnedRange, ...], plain: bool
-    ) -> None:
-        self.segments, self.lineage, self.owned, self._plain = segments, lineage, owned, plain
-        self._starts = [piece.offsets.start for piece in owned]
+    def _parted(self, low: int, high: int) -> list[int]:
+        owned = self.owned
+        return [at for at in range(max(1, low), high) if owned[at - 1].offsets.end + 1 != owned[at].offsets.start]
 
     def changed(self, segments: tuple[RemoteSegment, ...], touched: Sequence[OffsetRange]) -> Coverage:
         """What ``Coverage(segments, lineage)`` is, worked out again only where segments came or went.
@@ -51,8 +52,14 @@ class Coverage:
         parts, plain = _parts(segments[begin : bisect_right(segments, last, key=_start)], self.lineage)
         if not (plain and self._plain):
             return Coverage(segments, self.lineage)
-        found = Coverage.__new__(Coverage)
-        found._set(segments, self.lineage, (*self.owned[:low], *_disjoint(parts), *self.owned[high:]), plain)
+        found, middle = Coverage.__new__(Coverage), list(_disjoint(parts))
+        found.segments, found.lineage, found._plain = segments, self.lineage, plain
+        found.owned = (*self.owned[:low], *middle, *self.owned[high:])
+        found._starts = self._starts[:low] + [piece.offsets.start for piece in middle] + self._starts[high:]
+        gaps, end = self._gaps_before, low + len(middle)
+        before, after = gaps[: bisect_left(gaps, low)], gaps[bisect_right(gaps, high) :]
+        between = found._parted(low, min(end + 1, len(found.owned)))
+        found._gaps_before = before + between + [at + end - high for at in after]
         return found
 
     def _window(self, first: int, last: int) -> tuple[int, int]:
@@ -95,17 +102,23 @@ class Coverage:
 
     def prefix_end(self, start: int) -> Offset:
         """The last offset of gap-free coverage that begins at ``start``; ``start - 1`` when nothing covers it."""
-        end = start - 1
-        while (owner := self.at(end + 1)) is not None:
-            end = owner.offsets.end
-        return Offset(end)
+        if self.at(start) is None:
+            return Offset(start - 1)
+        following = bisect_left(self._gaps_before, bisect_right(self._starts, start))
+        last = self._gaps_before[following] if following < len(self._gaps_before) else len(self.owned)
+        return self.owned[last - 1].offsets.end
+
+    def within(self, offsets: OffsetRange) -> list[OwnedRange]:
+        """The owned ranges that have any of these offsets, in order. O(log n) and the answer."""
+        first = bisect_right(self._starts, offsets.start)
+        if first and self.owned[first - 1].offsets.end >= offsets.start:
+            first -= 1
+        return list(self.owned[first : bisect_right(self._starts, offsets.end)])
 
     def gaps(self, within: OffsetRange) -> list[OffsetRange]:
         """Offsets of ``within`` that no segment owns."""
         gaps, next_offset = [], within.start
-        for piece in self.owned:
-            if piece.offsets.end < next_offset or piece.offsets.start > within.end:
-                continue
+        for piece in self.within(within):
             if piece.offsets.start > next_offset:
                 gaps.append(OffsetRange(next_offset, Offset(piece.offsets.start - 1)))
             next_offset = Offset(piece.offsets.end + 1)

@@ -9,6 +9,8 @@ from functools import cached_property
 from itertools import islice
 
 from .coverage import Coverage, OwnedRange
+from .local_segments import LocalSegment as LocalSegment
+from .local_segments import LocalSegments
 from .offsets import Offset, OffsetRange, TimestampMs
 from .segment import RemoteSegment
 
@@ -36,16 +38,6 @@ class TopicRetention:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class LocalSegment:
-    """A segment on the broker's disk: ``next_base`` is the base offset of the one after it."""
-
-    base_offset: Offset
-    next_base: Offset
-    size_bytes: int
-    max_timestamp: TimestampMs
-
-
 def local_retention_end(segments: Sequence[LocalSegment], retention: TopicRetention, now: TimestampMs) -> Offset | None:
     """The offset below which local retention lets go; None when it keeps everything.
 
@@ -53,16 +45,14 @@ def local_retention_end(segments: Sequence[LocalSegment], retention: TopicRetent
     by time ``now - max_timestamp > local.retention.ms``, by size as long as what remains is still
     ``>= local.retention.bytes`` (Kafka's ``deleteRetentionMsBreachedSegments`` and its twin by size).
     """
-    end: Offset | None = None
-    excess = sum(segment.size_bytes for segment in segments) - retention.local_bytes
-    for segment in segments[:-1]:
-        by_time = retention.local_ms >= 0 and now - segment.max_timestamp > retention.local_ms
-        by_size = retention.local_bytes >= 0 and excess - segment.size_bytes >= 0
-        if not (by_time or by_size):
-            break
-        excess -= segment.size_bytes
-        end = segment.next_base
-    return end
+    all, gone = LocalSegments.of(segments), 0
+    if retention.local_bytes >= 0:
+        gone = all.released(retention.local_bytes)
+    if retention.local_ms >= 0:
+        gone = max(gone, all.all_older(now - retention.local_ms))
+        while gone < len(all.rolled) and now - all[gone].max_timestamp > retention.local_ms:
+            gone += 1  # behind one that went by size alone
+    return all[gone - 1].next_base if gone else None
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from tierstate.log.transactions import decide
 from tierstate.state.epochs import Lineage
 from tierstate.state.errors import Fenced
 from tierstate.state.ids import TopicIdPartition
+from tierstate.state.local_segments import LocalSegment, LocalSegments
 from tierstate.state.offsets import Offset, TimestampMs
-from tierstate.state.retention import LocalSegment
 from tierstate.state.segment import AbortedRange
 
 
@@ -56,7 +56,7 @@ class HistoryLog:
             )
             for at, (base, following, batches) in enumerate(found)
         )
-        return LocalSnapshot(partition, name, Path("/log"), segments, Lineage.of(*self.broker.epochs))
+        return LocalSnapshot(partition, name, Path("/log"), LocalSegments.of(segments), Lineage.of(*self.broker.epochs))
 
     def open_segment(
         self, partition: TopicIdPartition, name: str, base_offset: Offset, next_base: Offset

@@ -1,0 +1,99 @@
+"""The segments in partition folders, as far as they changed since the last look.
+
+A folder whose time of change stays the same is not listed again, and of a rolled segment the broker changes nothing:
+its size and its time index are read once. Only a truncation makes it active again, and the next leader's epoch follows.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import pairwise
+
+from ..runtime.clock import Clock, SystemClock
+from ..state.epochs import LeaderEpoch
+from ..state.local_segments import LocalSegment, LocalSegments
+from ..state.offsets import Offset, TimestampMs
+from .small_files import Stamp, stamp_of
+from .time_index import ENTRY_BYTES
+
+_LOG = re.compile(r"(\d{20})\.log")
+SYSTEM_CLOCK = SystemClock()
+SETTLED_S = 0.1
+"""Two changes so far apart have different times in every file system (the kernel's clock for them ticks in 10 ms)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """``stamp`` was first seen at ``since`` (monotonic seconds); ``whole``: nothing that has this stamp was missed."""
+
+    stamp: Stamp | None
+    since: float
+    whole: bool
+    epoch: LeaderEpoch | None
+    segments: LocalSegments
+
+
+class FolderSegments:
+    """Thread-safe; holds what it was asked for until `keep` is told what still counts."""
+
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._clock = clock
+        self._known: dict[str, _Look] = {}
+
+    def get(self, folder: str, epoch: LeaderEpoch | None) -> LocalSegments:
+        """``epoch``: the last one of the folder's checkpoint. FileNotFoundError: a file went meanwhile."""
+        before, stamp, now = self._known.get(folder), stamp_of(folder), self._clock.monotonic()
+        same = before is not None and before.epoch == epoch
+        since = before.since if before is not None and before.stamp == stamp else now
+        if before is not None and same and before.whole and before.stamp == stamp:
+            segments = before.segments.with_active(_active(folder, before.segments[-1].base_offset))
+        else:
+            segments = _listed(folder, before.segments if before is not None and same else LocalSegments())
+        whole = bool(segments) and now - since >= SETTLED_S
+        self._known[folder] = _Look(stamp, since, whole, epoch, segments)
+        return segments
+
+    def keep(self, folders: Collection[str]) -> None:
+        """Forget all others."""
+        for folder in [folder for folder in self._known.copy() if folder not in folders]:
+            self._known.pop(folder, None)
+
+
+def base_offsets(folder: str) -> list[Offset]:
+    """The base offsets of its segments, ascending. Only plain ``<base offset>.log`` files count."""
+    return sorted(Offset(int(m[1])) for name in os.listdir(folder) if (m := _LOG.fullmatch(name)))
+
+
+def _listed(folder: str, before: LocalSegments) -> LocalSegments:
+    bases = base_offsets(folder)
+    known = {(each.base_offset, each.next_base): each for each in before.rolled}
+    rolled = tuple(known.get(pair) or _segment(folder, *pair) for pair in pairwise(bases))
+    kept = before if rolled == before.rolled else LocalSegments(rolled)
+    return kept.with_active(_active(folder, bases[-1])) if bases else LocalSegments()
+
+
+def _active(folder: str, base: Offset) -> LocalSegment:
+    return _segment(folder, base, base)
+
+
+def _segment(folder: str, base: Offset, following: Offset) -> LocalSegment:
+    segment = f"{folder}/{base:020d}"
+    log = os.stat(f"{segment}.log")
+    return LocalSegment(base, following, log.st_size, _max_timestamp(f"{segment}.timeindex", log.st_mtime))
+
+
+def _max_timestamp(index: str, modified: float) -> TimestampMs:
+    """From the last entry of a rolled segment's time index; the file's age where there is none, as Kafka does."""
+    last = b""
+    with suppress(FileNotFoundError):
+        descriptor = os.open(index, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            last = os.pread(descriptor, ENTRY_BYTES, max(0, os.fstat(descriptor).st_size - ENTRY_BYTES))
+        finally:
+            os.close(descriptor)
+    stamp = int.from_bytes(last[:8], "big", signed=True) if len(last) == ENTRY_BYTES else 0
+    return TimestampMs(stamp if stamp > 0 else int(modified * 1000))

@@ -1,0 +1,95 @@
+"""The segments of a partition on the broker's disk, with what is asked of them at each look worked out beforehand."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Self
+
+from .offsets import Offset, TimestampMs
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSegment:
+    """A segment on the broker's disk: ``next_base`` is the base offset of the one after it."""
+
+    base_offset: Offset
+    next_base: Offset
+    size_bytes: int
+    max_timestamp: TimestampMs
+
+
+class _Rolled:
+    """``bytes_before[n]``: of the first n. ``newest_to[n]``: up to number n. ``oldest_from[n]``: from number n on."""
+
+    __slots__ = ("bytes_before", "ends", "newest_to", "oldest_from", "segments")
+
+    def __init__(self, segments: tuple[LocalSegment, ...]) -> None:
+        times = [each.max_timestamp for each in segments]
+        self.segments, self.ends = segments, [each.next_base for each in segments]
+        self.bytes_before = list(accumulate((each.size_bytes for each in segments), initial=0))
+        self.newest_to = list(accumulate(times, max))
+        self.oldest_from = list(accumulate(reversed(times), min))[::-1]
+
+
+class LocalSegments(tuple[LocalSegment, ...]):
+    """Rolled ones and the active one, ascending. What is worked out of the rolled ones is shared by all that have the
+    same. O(log n) each, by the number that a rolled segment has in order.
+    """
+
+    _rolled: _Rolled
+
+    def __new__(cls, rolled: Iterable[LocalSegment] = (), active: Iterable[LocalSegment] = ()) -> Self:
+        rolled = tuple(rolled)
+        self = super().__new__(cls, (*rolled, *active))
+        self._rolled = _Rolled(rolled)
+        return self
+
+    @classmethod
+    def of(cls, segments: Sequence[LocalSegment]) -> LocalSegments:
+        """``segments``: ascending, the last one active."""
+        return segments if isinstance(segments, LocalSegments) else LocalSegments(segments[:-1], segments[-1:])
+
+    def with_active(self, active: LocalSegment) -> LocalSegments:
+        """The same rolled segments; this very object when the active one is the same too."""
+        if self and self[-1] == active and len(self) > len(self.rolled):
+            return self
+        found = tuple.__new__(LocalSegments, (*self.rolled, active))
+        found._rolled = self._rolled
+        return found
+
+    @property
+    def rolled(self) -> tuple[LocalSegment, ...]:
+        return self._rolled.segments
+
+    def number_at(self, offset: int) -> int:
+        """Of the first rolled segment that ends above ``offset``; how many are rolled when none does."""
+        return bisect_right(self._rolled.ends, offset)
+
+    def rolled_bytes(self, first: int, stop: int | None = None) -> int:
+        before = self._rolled.bytes_before
+        return before[-1 if stop is None else stop] - before[first]
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all, the active one included."""
+        return self.rolled_bytes(0) + sum(each.size_bytes for each in self[len(self.rolled) :])
+
+    def oldest_from(self, first: int) -> TimestampMs | None:
+        """The lowest of the highest timestamps of the rolled segments from ``first`` on."""
+        return self._rolled.oldest_from[first] if first < len(self.rolled) else None
+
+    @property
+    def newest(self) -> TimestampMs:
+        """The highest timestamp of all. ValueError: there is none."""
+        return max([*self._rolled.newest_to[-1:], *(each.max_timestamp for each in self[-1:])])
+
+    def all_older(self, moment: int) -> int:
+        """How many of the first rolled segments have no record of this time or later."""
+        return bisect_left(self._rolled.newest_to, moment)
+
+    def released(self, local_bytes: int) -> int:
+        """How many of the first rolled segments go while what remains is still ``>= local_bytes``."""
+        return bisect_right(self._rolled.bytes_before, self.size_bytes - local_bytes, lo=1) - 1
