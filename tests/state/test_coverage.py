@@ -136,3 +136,26 @@ def test_coverage_that_is_changed_where_segments_came_or_went_is_the_coverage_of
             fresh = Coverage(theirs, with_lineage)
             assert (changed.owned, changed.segments) == (fresh.owned, fresh.segments)
             assert [changed.at(offset) for offset in range(62)] == [fresh.at(offset) for offset in range(62)]
+
+
+@given(st.data())
+def test_how_far_it_reaches_is_the_same_after_every_change(build: Build, data: st.DataObject) -> None:
+    """Segments come and go one at a time: what is kept up says the same as what is worked out anew."""
+    every, lineage = data.draw(segments(build))
+    inside: list[RemoteSegment] = []
+    coverage = Coverage((), lineage)
+    for segment in data.draw(st.permutations(every + every)):
+        inside = [each for each in inside if each is not segment] if segment in inside else [*inside, segment]
+        inside.sort(key=lambda each: (each.offsets.start, each.offsets.end, each.segment_id))
+        coverage = coverage.changed(tuple(inside), [segment.offsets])
+        anew = Coverage(tuple(inside), lineage)
+        assert coverage == anew
+        for start in range(75):
+            assert coverage.prefix_end(start) == anew.prefix_end(start) == reached(anew, start)
+
+
+def reached(coverage: Coverage, start: int) -> int:
+    """The definition of `prefix_end`."""
+    while coverage.at(start) is not None:
+        start += 1
+    return start - 1
