@@ -86,10 +86,10 @@ def test_pod_security_restricted_admits_every_pod(values: Path) -> None:
 def test_every_process_runs_a_command_that_exists_with_settings_that_load(values: Path, tmp_path: Path) -> None:
     found = objects("--values", values)
     file = ROOT / "deploy" / "production.toml"
-    for settings in of_kind("ConfigMap", found).values():
-        if "tierstate.toml" in settings["data"]:
+    for each in of_kind("ConfigMap", found).values():
+        if "tierstate.toml" in each["data"]:
             file = tmp_path / "tierstate.toml"
-            file.write_text(settings["data"]["tierstate.toml"])
+            file.write_text(each["data"]["tierstate.toml"])
     for pod in pods(found).values():
         container = pod["containers"][-1]
         parse(container["args"])
@@ -100,9 +100,9 @@ def test_every_process_runs_a_command_that_exists_with_settings_that_load(values
         needed = {settings.kafka.get("ssl.ca.location")}
         if container["args"] == ["gateway"]:
             tls, auth = settings.gateway.tls, settings.gateway.auth
-            needed |= {str(each) for each in (tls.certificate, tls.key, auth.tokens) if each}
+            needed |= {str(path) for path in (tls.certificate, tls.key, auth.tokens) if path}
         if container["args"] == ["proxy"]:
-            needed |= {str(each) for each in (settings.proxy.tls.certificate, settings.proxy.tls.key) if each}
+            needed |= {str(path) for path in (settings.proxy.tls.certificate, settings.proxy.tls.key) if path}
         (volume,) = [each for each in pod["volumes"] if each["name"] == "tierstate-settings"]
         secrets = [each["secret"] for each in volume["projected"]["sources"] if "secret" in each]
         there = {f"/etc/tierstate/{item['path']}" for secret in secrets for item in secret["items"]}
