@@ -26,7 +26,6 @@ import os
 import re
 import struct
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -34,6 +33,7 @@ from pathlib import Path
 
 import google_crc32c
 
+from ...runtime.clock import Clock, SystemClock
 from ...runtime.listener import ChunkCacheOff, Listener, ignore
 from ...state.errors import InvalidRequest
 from ..crc32c import extended
@@ -46,6 +46,7 @@ KEPT_FREE = 0.05
 MOST_KEPT_FREE = 10 * 1024**3
 """Of the file system, as a share and in bytes at most: so much the cache leaves to others."""
 GIVES_WAY_EVERY_S = 5.0
+SYSTEM = SystemClock()
 _HEADER = struct.Struct(">QQI")
 """Chunk id, stored bytes, length of the object key; before it magic and the CRC-32C of all that follows."""
 _PROLOGUE = 8
@@ -85,7 +86,9 @@ class DiskCache:
         lock: int,
         listener: Listener = ignore,
         lacking: Callable[[Path], int] = lacking_bytes,
+        clock: Clock = SYSTEM,
     ) -> None:
+        self._clock, self._used_ns = clock, 0
         self._folder, self._max_bytes, self._listener, self._lacking = folder, max_bytes, listener, lacking
         self._chunks, self._unfinished = folder / "chunks", folder / "unfinished"
         self._held_lock: int | None = lock
@@ -114,7 +117,7 @@ class DiskCache:
         try:
             with open(self._chunks / name, "rb", buffering=0) as file:
                 found, body = file.read(len(head) + _PROLOGUE), file.read(stored_size + 1)
-                _used_now(file.fileno())
+                self._used(file.fileno())
         except FileNotFoundError:  # dropped since, or removed by hand
             self._drop(name)
         except OSError as error:
@@ -145,7 +148,7 @@ class DiskCache:
                     file.write(_prologue(head, stored) + head)
                     file.write(stored)
                     file.flush()
-                    _used_now(file.fileno())
+                    self._used(file.fileno())
                 with self._lock:
                     if self._off:
                         raise OSError("closed while a chunk was written")
@@ -159,6 +162,11 @@ class DiskCache:
                     temporary.unlink(missing_ok=True)
         except OSError as error:
             self._turn_off(error)
+
+    def _used(self, descriptor: int) -> None:
+        """By the kernel's time two files of one clock tick would be equally old."""
+        self._used_ns = max(self._used_ns + 1, self._clock.now_ms() * 1_000_000)
+        os.utime(descriptor, ns=(self._used_ns, self._used_ns))
 
     def drop_damaged(self, key: str, chunk_id: int, stored_size: int) -> None:
         """A file whose bytes are not the chunk's."""
@@ -285,12 +293,6 @@ def _head(key: str, chunk_id: int, stored_size: int) -> bytes:
 def _prologue(head: bytes, stored: Bytes) -> bytes:
     checksum = extended(google_crc32c.value(head), stored)
     return _MAGIC + checksum.to_bytes(4, "big")
-
-
-def _used_now(descriptor: int) -> None:
-    """By the kernel's own time two files of one clock tick would be equally old."""
-    now = time.time_ns()
-    os.utime(descriptor, ns=(now, now))
 
 
 def _rounded(size: int) -> int:

@@ -59,7 +59,7 @@ def of_one_more_in_a_backlog(world: World, segments: int) -> int:
     copied = len(world.view().readable)
     lines = lines_of(worker.advance)
     assert len(world.view().readable) == copied + 1
-    assert process.status().copy_lag_segments > segments
+    assert (process.status().copy_lag_segments or 0) > segments
     return lines
 
 
