@@ -190,7 +190,7 @@ def test_what_an_operator_deleted_on_the_broker_is_reported_with_the_command_tha
         assert after["remote_segments"] == before["remote_segments"]
         shown = house.run("describe", topic).stdout
         assert f"CUT ELSEWHERE  {after['cut_elsewhere']}" in shown
-        command = after["cut_elsewhere"].rpartition("too: tierstate ")[2].split()
+        command = after["cut_elsewhere"].rpartition("good: tierstate ")[2].split()
         with house.agent("--set", "expire.grace=0s") as agent:
             gauge = f'tierstate_cut_elsewhere_offsets{{partition="0",topic="{topic}"}} '
             eventually(lambda: f"{gauge}100.0" in agent.metrics())
