@@ -89,7 +89,8 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
 
         rights = RightsWatch(lambda: lacking(broker.admin, broker.raw, name, leader.agent.led_topics), settings.kafka)
         folders = FolderWatch(log, broker.control)
-        watches = AgentWatches(topic, follower, store, archives, claim, rights, folders, clock, watchdog)
+        proof = settings.trim.proof
+        watches = AgentWatches(topic, follower, store, archives, claim, rights, folders, clock, watchdog, proof)
         listen = settings.management.of_agent
         settings.management.announced(listen)  # refused before the port is taken
         server = ManagementServer(
@@ -99,12 +100,11 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
                 not_ready=lambda: watches.not_ready(leader),
                 metrics=metrics.exposition,
                 status=lambda name, partition: (
-                    (found := leader.board.find(name, partition, clock.now_ms()))
-                    and watches.answer(found, settings.trim.proof)
+                    None
+                    if (found := leader.board.find(name, partition, clock.now_ms())) is None
+                    else watches.answer(found)
                 ),
-                statuses=lambda: [
-                    watches.answer(each, settings.trim.proof) for each in leader.board.whole(clock.now_ms())
-                ],
+                statuses=lambda: [*map(watches.answer, leader.board.whole(clock.now_ms()))],
                 epochs=lambda name, partition: epochs_of(log, name, partition),
             ),
             settings.management.advertised,

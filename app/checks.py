@@ -105,9 +105,8 @@ def checked(connection: Connection, row_s: float = ROW_S, replay_s: float = REPL
             silent |= {name} if isinstance(error, _NoAnswer) else set()
             yield Row(name, "wrong", str(error), isinstance(error, TierStateLost))
         else:
-            yield Row(
-                name, "warning" if isinstance(detail, Warned) else "-" * isinstance(detail, NotAsked) or "ok", detail
-            )
+            state = "warning" if isinstance(detail, Warned) else "-" if isinstance(detail, NotAsked) else "ok"
+            yield Row(name, state, detail)
 
 
 class _NoAnswer(TimedOut):

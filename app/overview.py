@@ -121,22 +121,17 @@ def _status(topic: str, view: PartitionView, boards: Mapping[str, Board | None])
 
 
 def _troubles(view: PartitionView, status: Mapping[str, Any] | str | None) -> list[str]:
-    found = troubles_of(view)
-    if isinstance(status, Mapping) and status.get("facts_lost"):
-        found.append(FACTS_LOST)
-    elif isinstance(status, Mapping) and _has_gap(view, status):
-        found.append(GAP)
-    if isinstance(status, Mapping) and status.get("missing_objects"):
-        found.append(MISSING)
-    if isinstance(status, Mapping) and status.get("not_expired_reason") == Reason.PREFIX_CONTESTED:
-        found.append(CONTESTED)
-    if status == SILENT:
-        found.append(SILENT)
-    if isinstance(status, Mapping) and status.get("consecutive_failures"):
-        found.append(FAILING)
-    if isinstance(status, Mapping) and status.get("rights_lacking"):
-        found.append(RIGHT_LACKS)
-    return found
+    said = status if isinstance(status, Mapping) else {}
+    words = {
+        FACTS_LOST: said.get("facts_lost"),
+        GAP: not said.get("facts_lost") and _has_gap(view, said),
+        MISSING: said.get("missing_objects"),
+        CONTESTED: said.get("not_expired_reason") == Reason.PREFIX_CONTESTED,
+        SILENT: status == SILENT,
+        FAILING: said.get("consecutive_failures"),
+        RIGHT_LACKS: said.get("rights_lacking"),
+    }
+    return troubles_of(view) + [word for word, holds in words.items() if holds]
 
 
 def _has_gap(view: PartitionView, status: Mapping[str, Any]) -> bool:

@@ -88,10 +88,11 @@ class AgentWatches:
         folders: FolderWatch,
         clock: Clock,
         watchdog: Watchdog,
+        trim_proof: str,
     ) -> None:
         self.view = ViewWatch(topic, follower, clock)
         self.store = StoreWatch(store, clock)
-        self.rights, self.folders = rights, folders
+        self.rights, self.folders, self._trim_proof = rights, folders, trim_proof
         self._follower, self._watchdog, self._archives, self._claim = follower, watchdog, archives, claim
         self.services: list[Service] = []
         """Of the whole process, once it runs."""
@@ -107,11 +108,11 @@ class AgentWatches:
             ending_with(self._follower, self._archives.check_over),
         ]
 
-    def answer(self, status: dict[str, object], trim_proof: str) -> dict[str, object]:
+    def answer(self, status: dict[str, object]) -> dict[str, object]:
         """Return a partition's status, with ``trim.proof`` and with what is wrong with the whole agent."""
         told = self.rights.told(str(status["topic"]))
         wrong = {"rights_lacking": told, "copied_folders": self.folders.problem}
-        return status | wrong | {"trim_proof": trim_proof}
+        return status | wrong | {"trim_proof": self._trim_proof}
 
     def not_healthy(self) -> list[str]:
         return why_unhealthy(self.services, self._follower, self._watchdog)

@@ -45,8 +45,8 @@ from tierstate.state.epochs import LeaderEpoch, Lineage
 from tierstate.state.facts import LiveFact, LogStartAdvanced
 from tierstate.state.ids import TopicId, TopicIdPartition
 from tierstate.state.keys import key_of
+from tierstate.state.local_segments import LocalSegment
 from tierstate.state.offsets import Offset, Position, TimestampMs
-from tierstate.state.retention import LocalSegment
 from tierstate.state.routing import LocalBounds, Tier
 from tierstate.state.segment import Compression
 from tierstate.state.topics import TopicConfig

@@ -63,13 +63,13 @@ def command(context: Context, topic: TopicArgument, watch: bool) -> None:
                 leader = leaders.get(view.partition.partition)
                 facts.append(look_at(view, bounds, topic.topic, untiered, bootstrap, lost, leader))
             if untiered is None and context.settings.tiering.covers(topic.topic):
-                silent = [each for each in facts if each.agent is None]
-                agents = agent_addresses(connection) if silent else {}
-                for each in silent:
-                    leader = leaders.get(each.partition)
-                    address = None if leader is None else agents.get(leader)
-                    agent = never_led(topic.topic, each.partition, leader, address)
-                    facts[facts.index(each)] = replace(each, agent=agent)
+                agents = agent_addresses(connection) if any(each.agent is None for each in facts) else {}
+                for number, each in enumerate(facts):
+                    if each.agent is None:
+                        leader = leaders.get(each.partition)
+                        address = None if leader is None else agents.get(leader)
+                        agent = never_led(topic.topic, each.partition, leader, address)
+                        facts[number] = replace(each, agent=agent)
             _show(context, facts)
             if not watch:
                 _judge(facts)

@@ -84,19 +84,19 @@ def unproven(reader: SegmentReader, wrong: OtherBytes, segment: RemoteSegment) -
 
     An offset that moved is found by its batch where none may be missing; where a gap is legal, not for sure.
     """
-    unproven, chunks, chunk = reader.unproven(), reader.manifest.chunks, int(str(wrong.facts["chunk"]))
+    as_it_is, chunks, chunk = reader.unproven(), reader.manifest.chunks, int(str(wrong.facts["chunk"]))
     source, order = segment.object_key, None if segment.has_gaps else BatchOrder(reader, segment)
     first, stop = max(0, chunk - 1), chunks.chunk(chunk).plain_stop
     start = chunks.chunk(first).plain_start
-    data = memoryview(b"".join(unproven.plain_range(start, stop + chunks.chunk_bytes)))
-    at = proven_batch(unproven, first, data, source) if first else 0
+    data = memoryview(b"".join(as_it_is.plain_range(start, stop + chunks.chunk_bytes)))
+    at = proven_batch(as_it_is, first, data, source) if first else 0
     while at is not None and start + at < stop:
         try:
             batch = next(iter_batches(data[at:], source=source, position=start + at, partial_tail_ok=True), None)
             if batch is not None and order is not None:
                 order.check(batch)
         except CorruptData:
-            return unproven
+            return as_it_is
         at = None if batch is None else at + batch.size_bytes
     raise wrong
 

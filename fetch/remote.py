@@ -202,8 +202,7 @@ class RemoteTier:
     ) -> RemotePiece:
         """Whole batches that hold offsets of ``offsets``, from its start, about ``max_bytes``, at least one.
 
-        Of a chunk that is not what was sent the batches are returned only if one of them is wrong by its own CRC: it is
-        refused by whoever decodes it, and what lies before it is not lost.
+        A chunk that is not what was sent is returned only if `unproven` finds one of its batches wrong by itself.
         Raises CorruptData also where a marker among them contradicts the segment's aborted ranges.
         """
         reader = self.open(segment)

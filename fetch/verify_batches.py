@@ -77,9 +77,9 @@ class ChunkTable:
             return  # its checksum says so
         if header.attributes & (TRANSACTIONAL | CONTROL):
             self._of_transactions(header, data, start)
-        plain = not header.attributes & (CODEC | CONTROL) and header.size_bytes <= PLAIN_BYTES
-        if plain and self.undecodable is None and not is_decodable(data, position - start, header):
-            self.undecodable = Offset(header.base_offset)
+        if self.undecodable is None and header.size_bytes <= PLAIN_BYTES:
+            if not is_decodable(data, position - start, header):
+                self.undecodable = Offset(header.base_offset)
 
     def check(self) -> None:
         """Raises CorruptData: for a log that is not batches from end to end; naming the manifest and the first chunk

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..log.batch import CODEC, CONTROL, HEADER_BYTES, TRANSACTIONAL, BatchHeader, iter_batches
+from ..log.batch import CONTROL, HEADER_BYTES, TRANSACTIONAL, BatchHeader, iter_batches
 from ..log.local_log import SegmentFiles
 from ..log.offset_index import OffsetIndexBuilder, OffsetIndexCheck, offset_index_entries
 from ..log.record_parser import is_decodable
@@ -61,8 +61,7 @@ class CheckedLog:
                 self._check(batch)
                 if batch.attributes & (TRANSACTIONAL | CONTROL):
                     self._transactions.add(batch, window, position)
-                plain = not batch.attributes & (CODEC | CONTROL)  # a broker checks the offsets of compressed records
-                if plain and self.undecodable is None and not is_decodable(window, batch.position - position, batch):
+                if self.undecodable is None and not is_decodable(window, batch.position - position, batch):
                     self.undecodable = Offset(batch.base_offset)
                 stop = batch.position + batch.size_bytes
             taken = stop - position

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ..state.errors import CorruptData
 from ..state.segment import AbortedRange
-from .batch import HEADER_BYTES, BatchHeader, iter_batches
+from .batch import CODEC, CONTROL, HEADER_BYTES, BatchHeader, iter_batches
 from .compression import decompress
 from .isolation import AbortFilter
 from .java_text import java_text
@@ -143,10 +143,13 @@ def _headers(data: bytes, at: int, stop: int, count: int) -> Headers:
 
 
 def is_decodable(data: bytes | memoryview, at: int, batch: BatchHeader) -> bool:
-    """Return whether readers decode the uncompressed batch at ``at``, by the lengths and offsets of its records.
+    """Return whether readers decode the batch at ``at``, by the lengths and offsets of its records.
 
-    The broker checked keys, values and headers when it appended them. It checks no offset, and counts no headers.
+    The broker checked keys, values and headers when it appended them, and the offsets of compressed records. Of others
+    it checks no offset, and counts no headers.
     """
+    if batch.attributes & (CODEC | CONTROL):
+        return True
     most, stop = 2 * (batch.last_offset - batch.base_offset), at + batch.size_bytes
     at += HEADER_BYTES
     try:

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from ..state.facts import DeleteReason, SegmentDeleteStarted
 from ..state.ids import RemoteSegmentId
 from ..state.lineage import is_below
+from ..state.local_segments import LocalSegment
 from ..state.object_name import not_own
 from ..state.offsets import Offset, OffsetRange, Position, TimestampMs, moment
 from ..state.partition_view import PartitionView, SegmentMeaning
 from ..state.retention import (
     UNLIMITED,
-    LocalSegment,
     TopicRetention,
     WholeLog,
     counted_from,

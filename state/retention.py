@@ -9,8 +9,7 @@ from functools import cached_property
 from itertools import islice
 
 from .coverage import Coverage, OwnedRange
-from .local_segments import LocalSegment as LocalSegment
-from .local_segments import LocalSegments
+from .local_segments import LocalSegment, LocalSegments
 from .offsets import Offset, OffsetRange, TimestampMs
 from .segment import RemoteSegment
 
@@ -45,14 +44,14 @@ def local_retention_end(segments: Sequence[LocalSegment], retention: TopicRetent
     by time ``now - max_timestamp > local.retention.ms``, by size as long as what remains is still
     ``>= local.retention.bytes`` (Kafka's ``deleteRetentionMsBreachedSegments`` and its twin by size).
     """
-    all, gone = LocalSegments.of(segments), 0
+    local, gone = LocalSegments.of(segments), 0
     if retention.local_bytes >= 0:
-        gone = all.released(retention.local_bytes)
+        gone = local.released(retention.local_bytes)
     if retention.local_ms >= 0:
-        gone = max(gone, all.all_older(now - retention.local_ms))
-        while gone < len(all.rolled) and now - all[gone].max_timestamp > retention.local_ms:
+        gone = max(gone, local.all_older(now - retention.local_ms))
+        while gone < len(local.rolled) and now - local[gone].max_timestamp > retention.local_ms:
             gone += 1  # behind one that went by size alone
-    return all[gone - 1].next_base if gone else None
+    return local[gone - 1].next_base if gone else None
 
 
 @dataclass(frozen=True)

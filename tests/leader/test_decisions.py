@@ -25,8 +25,8 @@ from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.settings import Settings
 from tierstate.state.epochs import Lineage
 from tierstate.state.facts import LiveFact
+from tierstate.state.local_segments import LocalSegment
 from tierstate.state.offsets import Offset, OffsetRange, TimestampMs
-from tierstate.state.retention import LocalSegment
 from tierstate.state.termless_facts import OperatorOrder, OrderKind
 from tierstate.state.topics import TopicConfig
 

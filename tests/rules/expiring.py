@@ -11,9 +11,10 @@ from tierstate.rules.leases import CLOCK_TOLERANCE_MS
 from tierstate.state.epochs import Lineage
 from tierstate.state.facts import DeleteReason, LiveFact, LogStartAdvanced, SegmentCopyFinished, SegmentDeleteStarted
 from tierstate.state.ids import BrokerId
+from tierstate.state.local_segments import LocalSegment
 from tierstate.state.offsets import Offset, OffsetRange, TimestampMs
 from tierstate.state.partition_view import PartitionView
-from tierstate.state.retention import LocalSegment, TopicRetention
+from tierstate.state.retention import TopicRetention
 from tierstate.state.routing import LocalBounds
 from tierstate.state.termless_facts import IntegrityHold, OperatorOrder, OrderKind, ReaderLease
 

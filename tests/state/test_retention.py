@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tierstate.state.local_segments import LocalSegment
 from tierstate.state.offsets import Offset, TimestampMs
-from tierstate.state.retention import LocalSegment, TopicRetention, local_retention_end
+from tierstate.state.retention import TopicRetention, local_retention_end
 
 NOW = TimestampMs(1_000_000)
 

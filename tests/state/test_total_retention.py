@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from tests.state.conftest import NOW, Build
 from tierstate.state.coverage import Coverage
 from tierstate.state.epochs import Lineage
+from tierstate.state.local_segments import LocalSegment
 from tierstate.state.offsets import Offset, TimestampMs
 from tierstate.state.retention import (
-    LocalSegment,
     TopicRetention,
     WholeLog,
     counted_from,
