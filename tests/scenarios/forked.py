@@ -12,8 +12,10 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from functools import cache
+from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
@@ -26,6 +28,12 @@ IMPORTED = [f"tierstate.cli.{entry.module}" for entry in ENTRIES] + (
     " tierstate.log.record_digest tierstate.log.text_columns tierstate.storage.open tests.scenarios.forked"
 ).split()
 """What commands import when they are called."""
+
+_asking = threading.Lock()
+"""Held by the thread that asks for exit codes, and starting a process asks for those of all others.
+
+The server tells an exit code once. Of two threads that read it at the same time one finds nothing, and says 255.
+"""
 
 
 @cache
@@ -45,16 +53,16 @@ def command(
         for path in (out, err):
             path.touch()
         process = _server().Process(target=_be, args=(list(arguments), dict(environment), str(out), str(err)))
-        process.start()
-        process.join(seconds)
-        if process.is_alive():
+        with _asking:
+            process.start()
+        wait([process.sentinel], seconds)
+        with _asking:
+            code = process.exitcode
+        if code is None:
             process.kill()
-            process.join()
+            wait([process.sentinel])
             raise subprocess.TimeoutExpired(["tierstate", *arguments], seconds, out.read_bytes(), err.read_bytes())
-        assert process.exitcode is not None
-        return subprocess.CompletedProcess(
-            ["tierstate", *arguments], process.exitcode, out.read_text(), err.read_text()
-        )
+        return subprocess.CompletedProcess(["tierstate", *arguments], code, out.read_text(), err.read_text())
 
 
 def _be(arguments: list[str], environment: dict[str, str], out: str, err: str) -> None:
