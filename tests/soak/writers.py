@@ -9,6 +9,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from confluent_kafka import KafkaException, Producer
@@ -88,7 +89,10 @@ class SoakWriter:
         """After a fatal error. What is on its way is reported as failed, or was never sent."""
         self.restarts += 1
         self.client.purge()
-        self.client.flush(5)
+        until = time.monotonic() + 5
+        while len(self.client) and time.monotonic() < until:
+            with suppress(KafkaException):  # it says once more that it is at its end
+                self.client.poll(0.1)
         self.open()
 
     def send(self) -> int:
