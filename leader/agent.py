@@ -164,6 +164,9 @@ class Agent:
         changed = self._ahead({partition: hosted[partition].name for partition in due}, self._led_topics)
         if changed:
             self._attention.call(partition for partition, found in hosted.items() if found.name in changed)
+        for worker in self._busy_workers():
+            if not worker.look_at_local_log():
+                break  # a broker that does not answer keeps this loop waiting once
         for partition in due:
             worker = self._worker(partition, hosted[partition].name)
             worker.barred = hosted[partition].barred
@@ -171,6 +174,11 @@ class Agent:
                 self._busy.add(partition)
             self._line_up(worker)
         self._lend_hands(urgent, stop)
+
+    def _busy_workers(self) -> list[PartitionWorker]:
+        """Return those that wait for a thread or have one."""
+        with self._turns:
+            return [self._workers[each] for each in self._busy if each in self._workers]
 
     def _follow(self, hosted: Mapping[TopicIdPartition, Hosted]) -> None:
         """From now on: whom to look at, and who is to rest."""

@@ -31,18 +31,34 @@ def reported(
     now: TimestampMs,
 ) -> PartitionStatus:
     """``failing``: kinds of acts that went wrong when last tried; ``before`` says why, and goes on to say it."""
+    status = with_local_log(before, view, seen, now).saying(
+        not_erased=decision.erase.reason if isinstance(decision.erase, NothingToErase) else None,
+        held_by=decision.trim.held_by,
+    )
+    copy = decision.copy.why if isinstance(decision.copy, NothingToCopy) else None
+    trim = decision.trim.why if isinstance(decision.trim, NoTrim) else None
+    expire = decision.expire.why if isinstance(decision.expire, NoExpiry) else None
+    if copy is not None or ActKind.COPY not in failing:
+        status = status.copying(copy)
+    if trim is not None or ActKind.TRIM not in failing:
+        status = status.trimming(trim)
+    if expire is not None or ActKind.EXPIRE not in failing:
+        status = status.expiring(expire)
+    return status.refusing(copy if copy is not None and copy.kind in REFUSALS else None)
+
+
+def with_local_log(before: PartitionStatus, view: PartitionView, seen: Observed, now: TimestampMs) -> PartitionStatus:
+    """Return ``before`` with what the broker's log and the settings of its topic tell, which needs no object store."""
     copied_to = copied_offset(view, seen.bounds)
     local = LocalSegments.of(seen.segments)
     first = local.number_at(copied_to + 1)
     behind = len(local.rolled) - first
     retention = retention_of(seen.config)
-    status = before.saying(
+    return before.saying(
         leads=True,
         copied_to=copied_to,
         local_log_start_offset=seen.bounds.local_start,
         last_stable_offset=seen.bounds.last_stable_offset,
-        not_erased=decision.erase.reason if isinstance(decision.erase, NothingToErase) else None,
-        held_by=decision.trim.held_by,
         groups_asked_at=seen.groups.asked_at,
         copy_lag_segments=behind,
         copy_lag_bytes=local.rolled_bytes(first),
@@ -55,16 +71,6 @@ def reported(
         local_retention_ms=retention.local_ms,
         local_retention_bytes=retention.local_bytes,
     )
-    copy = decision.copy.why if isinstance(decision.copy, NothingToCopy) else None
-    trim = decision.trim.why if isinstance(decision.trim, NoTrim) else None
-    expire = decision.expire.why if isinstance(decision.expire, NoExpiry) else None
-    if copy is not None or ActKind.COPY not in failing:
-        status = status.copying(copy)
-    if trim is not None or ActKind.TRIM not in failing:
-        status = status.trimming(trim)
-    if expire is not None or ActKind.EXPIRE not in failing:
-        status = status.expiring(expire)
-    return status.refusing(copy if copy is not None and copy.kind in REFUSALS else None)
 
 
 def refused(before: PartitionStatus, why: Why) -> PartitionStatus:

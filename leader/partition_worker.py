@@ -7,6 +7,7 @@ store that takes nothing holds up no erasing.
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
@@ -33,7 +34,7 @@ from .integrity import IntegrityHolds
 from .lost_facts import LostFactsWatch
 from .observe import Observer
 from .orphan_sweeps import OrphanSweeps
-from .partition_report import failed, refused, reported
+from .partition_report import failed, refused, reported, with_local_log
 from .setbacks import Setbacks
 from .stable_offset_pin import StableOffsetPin
 from .status import PartitionStatus, StatusBoard
@@ -44,6 +45,8 @@ ArchivedTo = Callable[[int], Position | None]
 FRESH_S = 5.0
 OTHERS_EVERY_S = 10.0
 """How long a backlog of copies may keep trims, expiry, sweeping and erasing waiting."""
+LOCAL_LOG_EVERY_S = 30.0
+"""What a status says of the broker's own log is at most so old while a store keeps everything else waiting."""
 
 
 def no_archive(tier_partition: int) -> None:
@@ -96,6 +99,8 @@ class PartitionWorker:
         self._abandoned: dict[RemoteSegmentId, float] = {}
         self._put_off: dict[RemoteSegmentId, Setbacks] = {}
         self._status = PartitionStatus(name, partition.partition, partition.topic_id, leads=False)
+        self._publishing = threading.Lock()
+        self._looked_at = seat.clock.monotonic()
 
     @property
     def setbacks(self) -> int:
@@ -132,6 +137,7 @@ class PartitionWorker:
             for each in self._every_setback():
                 each.returned(kind)
         if self._general.waiting:
+            self.look_at_local_log()
             return False
         try:
             return (yield from self._steps())
@@ -146,6 +152,7 @@ class PartitionWorker:
         if self.barred is not None and self.barred.kind is Reason.REFUSED_INTERNAL:
             self._refuse(self.barred)
             return False
+        self._looked_at = self._seat.clock.monotonic()
         seen = self._observe(self.partition, self.name)
         refused_now = refusal(seen.config)
         if refused_now is not None:
@@ -181,6 +188,25 @@ class PartitionWorker:
             self._listener(TermStarted(self.partition, self.name, str(self._reign.term)))
         elif kind is not None:
             return (yield from self._take(self._reign, kind, decision.intents[kind]))
+        return True
+
+    def look_at_local_log(self) -> bool:
+        """Show what waits in the broker's log, and until when, while an act or a back-off keeps looks from coming.
+
+        Any thread. Once in `LOCAL_LOG_EVERY_S`; asks the broker and the view, never the store. Returns False when that
+        failed, which the next whole look tells.
+        """
+        now = self._seat.clock.monotonic()
+        if now - self._looked_at < LOCAL_LOG_EVERY_S or not self._status.leads or self._status.refused is not None:
+            return True
+        self._looked_at = now
+        try:
+            seen = self._observe(self.partition, self.name)
+            view = self._seat.view.partition(self.partition)
+        except TierstateError:
+            return False
+        with self._publishing:
+            self._put(with_local_log(self._status, view, seen, self._seat.time.now_ms()))
         return True
 
     def _memory(self, view: PartitionView, seen: Observed) -> Memory:
@@ -332,5 +358,9 @@ class PartitionWorker:
         )
 
     def _publish(self, status: PartitionStatus) -> None:
+        with self._publishing:
+            self._put(status)
+
+    def _put(self, status: PartitionStatus) -> None:
         self._status = status
         self._board.put(self.partition, status)

@@ -38,6 +38,7 @@ class Worker:
         self.rested = 0
         self.barred: Why | None = None
         self.before_act: Callable[[], object] = lambda: None
+        self.local_looks, self.answers_local_looks = 0, True
         self._busy = threading.Lock()
 
     def advance(self) -> bool:
@@ -60,6 +61,10 @@ class Worker:
 
     def returned(self, kinds: Collection[type[TierstateError]]) -> None:
         self.returns += 1
+
+    def look_at_local_log(self) -> bool:
+        self.local_looks += 1
+        return self.answers_local_looks
 
     def rest(self) -> None:
         self.rested += 1
