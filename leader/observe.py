@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from ..broker.groups import GroupProblem, TopicGroups
@@ -137,15 +137,21 @@ class Observer:
 
     def __call__(self, partition: TopicIdPartition, name: str) -> Observed:
         """Raises Fenced when the partition left the disk, BrokerUnavailable kinds."""
+        seen = self.local_log(partition, name)
+        seen = replace(seen, drift=self._drift.get("") or self._archive_problem(partition), prefix=self._prefix())
+        if not self._respect or refusal(seen.config) is not None:
+            return seen
+        return replace(seen, groups=self._seen(partition, name, seen.bounds, self._groups.get(name)))
+
+    def local_log(self, partition: TopicIdPartition, name: str) -> Observed:
+        """Return what the broker and its disks tell of the partition. No store is asked, and no group.
+
+        Raises as a whole look does.
+        """
         bounds = self._bounds(partition, name)
         local = self._log.snapshot(partition, name)
         self._waits(partition, bool(local.segments) and local.segments[-1].base_offset > bounds.last_stable_offset)
-        config = self._configs.get(name)
-        drift = self._drift.get("") or self._archive_problem(partition)
-        if not self._respect or refusal(config) is not None:
-            return Observed(local.segments, local.lineage, bounds, config, NO_GROUPS, drift, self._prefix())
-        groups = self._seen(partition, name, bounds, self._groups.get(name))
-        return Observed(local.segments, local.lineage, bounds, config, groups, drift, self._prefix())
+        return Observed(local.segments, local.lineage, bounds, self._configs.get(name), NO_GROUPS)
 
     def groups_after(
         self, partition: TopicIdPartition, name: str, bounds: LocalBounds, moment: float

@@ -34,6 +34,7 @@ def reported(
     status = with_local_log(before, view, seen, now).saying(
         not_erased=decision.erase.reason if isinstance(decision.erase, NothingToErase) else None,
         held_by=decision.trim.held_by,
+        groups_asked_at=seen.groups.asked_at,
     )
     copy = decision.copy.why if isinstance(decision.copy, NothingToCopy) else None
     trim = decision.trim.why if isinstance(decision.trim, NoTrim) else None
@@ -59,7 +60,6 @@ def with_local_log(before: PartitionStatus, view: PartitionView, seen: Observed,
         copied_to=copied_to,
         local_log_start_offset=seen.bounds.local_start,
         last_stable_offset=seen.bounds.last_stable_offset,
-        groups_asked_at=seen.groups.asked_at,
         copy_lag_segments=behind,
         copy_lag_bytes=local.rolled_bytes(first),
         copy_lag_since=local[first].max_timestamp if behind else None,

@@ -201,7 +201,7 @@ class PartitionWorker:
             return True
         self._looked_at = now
         try:
-            seen = self._observe(self.partition, self.name)
+            seen = self._observe.local_log(self.partition, self.name)
             view = self._seat.view.partition(self.partition)
         except TierstateError:
             return False
