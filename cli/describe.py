@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from ..app.partition_facts import PartitionFacts
 
 WATCH_S = 2.0
+SHOWN_OF_A_KIND = 20
+"""Lines of gaps, contradictions and the like for people to read."""
 
 
 @click.command("describe", epilog="Example: tierstate describe user_events:0 --watch")
@@ -146,8 +148,10 @@ def print_facts(context: Context, facts: PartitionFacts) -> None:
         ("CONTRADICTION", facts.contradictions),
         ("KEPT", facts.kept),
     ):
-        for each in found:
+        for each in found[:SHOWN_OF_A_KIND]:
             line(f"  {what}  {each}")
+        if len(found) > SHOWN_OF_A_KIND:
+            line(f"  {what}  {len(found) - SHOWN_OF_A_KIND:,} more, which --json lists")
     if facts.lost is not None:
         line(f"  FACTS LOST  {facts.lost}")
     if missing_objects(facts):

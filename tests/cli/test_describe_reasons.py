@@ -12,14 +12,14 @@ from tests.twins.memory_broker import MemoryBroker
 from tierstate.app.end_transaction import EndTransaction, end_transaction
 from tierstate.app.partition_facts import look_at, silent, why_untiered
 from tierstate.cli.context import Context
-from tierstate.cli.describe import print_facts
+from tierstate.cli.describe import SHOWN_OF_A_KIND, print_facts
 from tierstate.cli.output import Output
 from tierstate.rules.reasons import Reason
 from tierstate.runtime.settings import Settings
 from tierstate.state.epochs import LeaderEpoch, Lineage
 from tierstate.state.ids import BrokerId, TopicIdPartition
 from tierstate.state.meaning import meaning
-from tierstate.state.offsets import Offset
+from tierstate.state.offsets import Offset, OffsetRange
 from tierstate.state.routing import LocalBounds
 
 
@@ -146,3 +146,14 @@ def test_describe_says_that_an_agent_looks_at_a_copy_of_the_log_folders() -> Non
     facts = look_at(build.view(build.leader(0, 0)), None, "orders")
     print_facts(context, replace(facts, agent={"copied_folders": "they are a copy"}))
     assert "  WRONG FOLDERS they are a copy\n" in out.getvalue()
+
+
+def test_of_many_gaps_the_first_are_printed_and_the_others_are_counted() -> None:
+    build, out = Build(), io.StringIO()
+    context = Context()
+    context.output = Output(stdout=out)
+    gaps = tuple(OffsetRange(Offset(at), Offset(at)) for at in range(0, 2 * (SHOWN_OF_A_KIND + 1000), 2))
+    print_facts(context, replace(look_at(build.view(build.leader(0, 0)), None, "orders"), gaps=gaps))
+    said = [line for line in out.getvalue().splitlines() if "GAP" in line]
+    assert len(said) == SHOWN_OF_A_KIND + 1
+    assert said[-1] == "  GAP  1,000 more, which --json lists"
