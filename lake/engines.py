@@ -1,0 +1,61 @@
+"""How other programs open the catalog of the tables: text to be pasted, from pyiceberg's own properties."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyiceberg.catalog import infer_catalog_type
+
+from .table_catalog import NAME
+
+PYICEBERG = """from pyiceberg.catalog import load_catalog
+
+catalog = load_catalog(
+    "{catalog}",
+    **{{
+{properties}
+    }},
+)
+table = catalog.load_table("{table}")"""
+DUCKDB = """import duckdb
+
+files = [task.file.file_path for task in table.scan().plan_files()]
+duckdb.read_parquet(files).count("*").show()"""
+_TRINO = {
+    "rest": ("rest", {"uri": "iceberg.rest-catalog.uri", "warehouse": "iceberg.rest-catalog.warehouse"}),
+    "glue": ("glue", {"glue.region": "hive.metastore.glue.region", "warehouse": "hive.metastore.glue.default-warehouse-dir"}),
+    "hive": ("hive_metastore", {"uri": "hive.metastore.uri"}),
+}
+
+
+def engines(properties: Mapping[str, str], table: str) -> dict[str, str]:
+    """Return the text for each program. Where one cannot open such a catalog, the text is a comment that says so."""
+    inferred = infer_catalog_type(NAME, dict(properties))
+    kind = properties.get("type") or (inferred.value if inferred else "")
+    lines = "\n".join(f'        "{name}": "{value}",' for name, value in properties.items())
+    return {
+        "pyiceberg": PYICEBERG.format(catalog=NAME, properties=lines, table=table),
+        "duckdb": DUCKDB,
+        "spark": _spark(kind, properties),
+        "trino": _trino(kind, properties),
+    }
+
+
+def _spark(kind: str, properties: Mapping[str, str]) -> str:
+    others = {name: value for name, value in properties.items() if name != "type"}
+    if kind == "sql" and properties["uri"].startswith("sqlite:///"):
+        others |= {"uri": f"jdbc:sqlite:{properties['uri'].removeprefix('sqlite:///')}", "jdbc.schema-version": "V1"}
+        kind = "jdbc"
+    elif kind not in _TRINO:
+        return f"# no lines are known for Spark and a catalog of the type {kind}"
+    name = f"spark.sql.catalog.{NAME}"
+    lines = [f"{name}=org.apache.iceberg.spark.SparkCatalog", f"{name}.type={kind}"]
+    return "\n".join([*lines, *(f"{name}.{key}={value}" for key, value in others.items())])
+
+
+def _trino(kind: str, properties: Mapping[str, str]) -> str:
+    if kind not in _TRINO:
+        return f"# Trino opens no catalog of the type {kind} in a file: set a catalog of the type rest in [catalog]"
+    type_, names = _TRINO[kind]
+    lines = ["connector.name=iceberg", f"iceberg.catalog.type={type_}"]
+    return "\n".join([*lines, *(f"{names[key]}={value}" for key, value in properties.items() if key in names)])
