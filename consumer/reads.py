@@ -133,7 +133,7 @@ def position_of(argument: str, given: When, now: TimestampMs) -> Position:
     # digits alone are refused: "17" may be meant as an offset, and would be read as a time
     if isinstance(given, str) and not given.isdigit():
         try:
-            return AtTime(parse_time(given.removeprefix("@"), now))
+            return AtTime(parse_time(given, now))
         except InvalidRequest:
             pass
     meant = "earliest, latest, an offset as a number, a datetime, ISO 8601 text, or -1h"

@@ -23,7 +23,10 @@ files = [task.file.file_path for task in table.scan().plan_files()]
 duckdb.read_parquet(files).count("*").show()"""
 _TRINO = {
     "rest": ("rest", {"uri": "iceberg.rest-catalog.uri", "warehouse": "iceberg.rest-catalog.warehouse"}),
-    "glue": ("glue", {"glue.region": "hive.metastore.glue.region", "warehouse": "hive.metastore.glue.default-warehouse-dir"}),
+    "glue": (
+        "glue",
+        {"glue.region": "hive.metastore.glue.region", "warehouse": "hive.metastore.glue.default-warehouse-dir"},
+    ),
     "hive": ("hive_metastore", {"uri": "hive.metastore.uri"}),
 }
 

@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.docs.blocks import Block
+from tests.scenarios import forked
 from tests.scenarios.house import Done, environment
 from tierstate.sandbox.artifacts import kafka_libs
 from tierstate.sandbox.java import find_java
@@ -31,11 +33,15 @@ _TOOLS = {
 
 @dataclass
 class PageShell:
-    """``meant``: what stands in the place of a text of the page here: ``{"HOST:PORT": "127.0.0.1:21044"}``."""
+    """``meant``: what stands in the place of a text of the page here: ``{"HOST:PORT": "127.0.0.1:21044"}``.
+
+    ``forks``: commands of tierstate start as `tests/scenarios/forked.py` starts them, in the folder ``/``.
+    """
 
     folder: Path
     meant: dict[str, str] = field(default_factory=dict)
     variables: dict[str, str] = field(default_factory=dict)
+    forks: bool = False
     _running: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -65,10 +71,13 @@ class PageShell:
         if export := re.fullmatch(r"export (\w+)=(.+)", self.here(command)):
             (self.variables[export[1]],) = shlex.split(export[2])
             return Done(command, 0, "", "")
+        variables = {**environment(), "PATH": self._path, **self.variables}
+        if self.forks and re.fullmatch(r"tierstate [^|&>$]+", command):
+            return forked.command(shlex.split(self.here(command), comments=True)[1:], variables, PATIENCE_S)
         process = subprocess.Popen(
             ["bash", "-c", self.here(command)],
             cwd=self.folder,
-            env={**environment(), "PATH": self._path, **self.variables},
+            env=variables,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -80,8 +89,8 @@ class PageShell:
         out, err = process.communicate(timeout=PATIENCE_S)
         return Done(command, process.returncode, out, err)
 
-    def shows(self, command: str, lines: list[str], kept: frozenset[str] = frozenset()) -> None:
-        """Type a command that ends with 0 and prints what the page says. ``kept``: numbers that are the page's.
+    def shows(self, command: str, lines: list[str], kept: frozenset[str] = frozenset(), code: int = 0) -> None:
+        """Type a command that ends with ``code`` and prints what the page says. ``kept``: numbers that are the page's.
 
         What just began in the background may take a while until it has said that.
         """
@@ -89,10 +98,11 @@ class PageShell:
         while True:
             done = self.type(command)
             differs = difference(lines, *(self.there(text).splitlines() for text in (done.stdout, done.stderr)), kept)
-            if done.returncode == 0 and not differs:
+            if done.returncode == code and not differs:
                 return
             waits = self._running and command.startswith("tail ")
-            assert waits and time.monotonic() < deadline, f"{differs}\n{done}"
+            if not waits or time.monotonic() > deadline:
+                raise AssertionError(f"{differs}\n{done}")
             time.sleep(0.2)
 
     def close(self) -> None:
@@ -109,17 +119,17 @@ def difference(
 ) -> str:
     """Return "" where a command printed what the page shows, else the first line that differs.
 
-    ``noted``: lines of stderr, which a terminal shows among the others. Ids, digests and numbers are others in each run,
-    but one id of the page is one id of the run. `…` stands for the rest of a word or a line; a line that begins with it and
-    is no line of the log stands for any lines. Lines of the log may be left out. Of lines that follow each other and have
-    the same form the page may show fewer or more.
+    ``noted``: lines of stderr, which a terminal shows among the others. Ids, digests and numbers are others in each
+    run, but one id of the page is one id of the run. `…` stands for the rest of a word or a line; a line that begins
+    with it and is no line of the log stands for any lines. Lines of the log may be left out. Of lines that follow each
+    other and have the same form the page may show fewer or more.
     """
     ids: dict[str, str] = {}
     streams = [[line for line in lines if line.strip()] for lines in (printed, noted)]
     anything, before = False, ""
     for line in (line for line in expected if line.strip()):
         form = _form(line, kept)
-        if line.startswith("…") and not _LOG.search(line):
+        if line.lstrip().startswith("…") and not _LOG.search(line):
             anything = True
             continue
         ready = [_from(stream, form, before, anything, kept) for stream in streams]
@@ -158,6 +168,19 @@ def _form(line: str, kept: frozenset[str]) -> str:
 def _same(form: str, printed: str) -> bool:
     pieces = [re.escape(piece.strip()) for piece in re.sub(r"\S*…", "…", form).split("…")]
     return re.fullmatch(".*".join(pieces), printed) is not None
+
+
+def types(shell: PageShell, block: Block, codes: Mapping[str, int] | None = None) -> list[Done]:
+    """Type each command of a block. ``codes``: exit codes of commands that end with another than 0."""
+    done: list[Done] = []
+    if block.kind == "console":
+        for command, lines in block.examples():
+            shell.shows(command, lines, code=(codes or {}).get(command, 0))
+        return done
+    for command in block.commands():
+        done.append(shell.type(command))
+        assert done[-1].returncode == (codes or {}).get(command, 0), done[-1]
+    return done
 
 
 def replaced(code: str, meant: Mapping[str, str]) -> str:
