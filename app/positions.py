@@ -57,8 +57,8 @@ Position = Earliest | Latest | AtOffset | FromEnd | AtTime
 
 
 def parse_position(text: str, now: TimestampMs) -> Position:
-    """InvalidRequest when it is none. ``now`` is what ``-3d`` counts back from. Digits alone are an offset: the time of
-    so many milliseconds begins with ``@``, as any time may.
+    """InvalidRequest when it is none. ``now`` is what ``-3d`` counts back from. Digits alone are an offset: a time in
+    milliseconds begins with ``@``, as any time may.
     """
     if text == "earliest":
         return Earliest()
@@ -75,11 +75,11 @@ def parse_position(text: str, now: TimestampMs) -> Position:
 
 
 def parse_time(text: str, now: TimestampMs) -> TimestampMs:
-    """A time as people write it: ISO 8601, where one without a zone is UTC; milliseconds since the epoch; or ``-3d``, so
-    long before ``now``. An ``@`` may stand before it. InvalidRequest when it is none.
+    """Return a time as people write it: ISO 8601 (UTC where it has no zone), milliseconds since the epoch, or ``-3d``,
+    so long before ``now``. An ``@`` may stand before it. Raises InvalidRequest when it is none.
     """
     body = text.removeprefix("@")
-    if re.fullmatch("[0-9]{1,16}", body):  # digits alone are milliseconds, never a date
+    if re.fullmatch("[0-9]{1,19}", body) and int(body) < 2**63:  # digits alone are milliseconds, never a date
         return TimestampMs(int(body))
     try:
         if body.startswith("-") and body[1:2].isdigit():

@@ -25,7 +25,7 @@ _NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")
 _LOG = re.compile(r"\[(?:info|warning|error) +\]")
 _TOOLS = {
     "kafka-acls.sh": "org.apache.kafka.tools.AclCommand",
-    "kafka-configs.sh": "org.apache.kafka.tools.ConfigCommand",
+    "kafka-configs.sh": "kafka.admin.ConfigCommand",
     "kafka-consumer-groups.sh": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
     "kafka-topics.sh": "org.apache.kafka.tools.TopicCommand",
 }

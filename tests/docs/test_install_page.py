@@ -15,7 +15,7 @@ from tests.test_docs import PAGES, SOURCE
 from tests.wheels import build_wheel
 
 BUILDS, BASH, FISH = executed("docs/install.md", __file__)
-INDEX = re.compile(r"""pip install [^\n]*['"` ]tierstate(?:\[[\w,…]+\])?['"`]?(?:\s|$|[.,;)])""", re.MULTILINE)
+INDEX = re.compile(r"""pip install (?:[^\n]*['"` ])?['"]?tierstate(?:\[|['"`]|\s|$)""", re.MULTILINE)
 COMPLETE = """
 source ~/.bashrc
 COMP_WORDS=(tierstate des) COMP_CWORD=1
