@@ -33,8 +33,7 @@ _TRINO = {
 
 def engines(properties: Mapping[str, str], table: str) -> dict[str, str]:
     """Return the text for each program. Where one cannot open such a catalog, the text is a comment that says so."""
-    inferred = infer_catalog_type(NAME, dict(properties))
-    kind = properties.get("type") or (inferred.value if inferred else "")
+    kind = properties.get("type") or _inferred(properties)
     lines = "\n".join(f'        "{name}": "{value}",' for name, value in properties.items())
     return {
         "pyiceberg": PYICEBERG.format(catalog=NAME, properties=lines, table=table),
@@ -42,6 +41,12 @@ def engines(properties: Mapping[str, str], table: str) -> dict[str, str]:
         "spark": _spark(kind, properties),
         "trino": _trino(kind, properties),
     }
+
+
+def _inferred(properties: Mapping[str, str]) -> str:
+    """Return the type that pyiceberg takes a catalog for by its uri."""
+    found = infer_catalog_type(NAME, dict(properties)) if "uri" in properties else None
+    return found.value if found else "unknown"
 
 
 def _spark(kind: str, properties: Mapping[str, str]) -> str:
