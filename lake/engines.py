@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
 from pyiceberg.catalog import infer_catalog_type
@@ -21,6 +22,7 @@ DUCKDB = """import duckdb
 
 files = [task.file.file_path for task in table.scan().plan_files()]
 duckdb.read_parquet(files).count("*").show()"""
+_NONE = "# no lines for {program} and a catalog of the type {kind}: set one of the type rest, glue or hive in [catalog]"
 _TRINO = {
     "rest": ("rest", {"uri": "iceberg.rest-catalog.uri", "warehouse": "iceberg.rest-catalog.warehouse"}),
     "glue": (
@@ -34,7 +36,7 @@ _TRINO = {
 def engines(properties: Mapping[str, str], table: str) -> dict[str, str]:
     """Return the text for each program. Where one cannot open such a catalog, the text is a comment that says so."""
     kind = properties.get("type") or _inferred(properties)
-    lines = "\n".join(f'        "{name}": "{value}",' for name, value in properties.items())
+    lines = "\n".join(f"        {json.dumps(name)}: {json.dumps(value)}," for name, value in properties.items())
     return {
         "pyiceberg": PYICEBERG.format(catalog=NAME, properties=lines, table=table),
         "duckdb": DUCKDB,
@@ -51,11 +53,14 @@ def _inferred(properties: Mapping[str, str]) -> str:
 
 def _spark(kind: str, properties: Mapping[str, str]) -> str:
     others = {name: value for name, value in properties.items() if name != "type"}
-    if kind == "sql" and properties["uri"].startswith("sqlite:///"):
-        others |= {"uri": f"jdbc:sqlite:{properties['uri'].removeprefix('sqlite:///')}", "jdbc.schema-version": "V1"}
+    database = properties.get("uri", "").partition("sqlite:///")[2]
+    if kind == "sql" and database:
         kind = "jdbc"
+        others |= {"uri": f"jdbc:sqlite:{database}", "jdbc.schema-version": "V1"}
     elif kind not in _TRINO:
-        return f"# no lines are known for Spark and a catalog of the type {kind}"
+        return _NONE.format(program="Spark", kind=kind)
+    if "glue.region" in others:
+        others["client.region"] = others.pop("glue.region")
     name = f"spark.sql.catalog.{NAME}"
     lines = [f"{name}=org.apache.iceberg.spark.SparkCatalog", f"{name}.type={kind}"]
     return "\n".join([*lines, *(f"{name}.{key}={value}" for key, value in others.items())])
@@ -63,7 +68,7 @@ def _spark(kind: str, properties: Mapping[str, str]) -> str:
 
 def _trino(kind: str, properties: Mapping[str, str]) -> str:
     if kind not in _TRINO:
-        return f"# Trino opens no catalog of the type {kind} in a file: set a catalog of the type rest in [catalog]"
+        return _NONE.format(program="Trino", kind=kind)
     type_, names = _TRINO[kind]
     lines = ["connector.name=iceberg", f"iceberg.catalog.type={type_}"]
     return "\n".join([*lines, *(f"{names[key]}={value}" for key, value in properties.items() if key in names)])

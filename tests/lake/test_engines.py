@@ -27,7 +27,7 @@ def test_python_gets_every_property_and_the_table(properties: dict[str, str]) ->
     [
         (SQLITE, ["type=jdbc", "uri=jdbc:sqlite:/lake/catalog.db", "warehouse=file:///lake/warehouse"]),
         (REST, ["type=rest", "uri=https://catalog.example", "token=(hidden)"]),
-        (GLUE, ["type=glue", "warehouse=s3://lake/kafka"]),
+        (GLUE, ["type=glue", "warehouse=s3://lake/kafka", "client.region=eu-central-1"]),
         ({"uri": "https://catalog.example"}, ["type=rest"]),
     ],
 )
@@ -46,8 +46,10 @@ def test_trino_gets_its_own_names_and_opens_no_sqlite() -> None:
         "iceberg.rest-catalog.warehouse=s3://lake/kafka",
     ]
     assert "hive.metastore.uri=thrift://metastore:9083" in engines(HIVE, "kafka.orders")["trino"]
-    assert engines(SQLITE, "kafka.orders")["trino"].startswith("# Trino opens no catalog of the type sql")
+    assert engines(SQLITE, "kafka.orders")["trino"].startswith("# no lines for Trino and a catalog of the type sql")
 
 
 def test_what_is_not_known_is_said() -> None:
-    assert engines({"type": "dynamodb"}, "kafka.orders")["spark"].startswith("# no lines are known")
+    assert engines({"type": "dynamodb"}, "kafka.orders")["spark"].startswith(
+        "# no lines for Spark and a catalog of the type dynamodb"
+    )
