@@ -56,14 +56,14 @@ class PageShell:
 
     def here(self, text: str) -> str:
         """Return a text of the page as it is on this machine."""
-        for said, meant in self.meant.items():
-            text = text.replace(said, meant)
+        for shown, meant in self.meant.items():
+            text = text.replace(shown, meant)
         return text
 
     def there(self, text: str) -> str:
         """Return a text of this machine as the page has it."""
-        for said, meant in sorted(self.meant.items(), key=lambda each: -len(each[1])):
-            text = text.replace(meant, said)
+        for shown, meant in sorted(self.meant.items(), key=lambda each: -len(each[1])):
+            text = text.replace(meant, shown)
         return text
 
     def type(self, command: str) -> Done:
@@ -92,7 +92,7 @@ class PageShell:
     def shows(self, command: str, lines: list[str], kept: frozenset[str] = frozenset(), code: int = 0) -> None:
         """Type a command that ends with ``code`` and prints what the page says. ``kept``: numbers that are the page's.
 
-        What just began in the background may take a while until it has said that.
+        A process that just began in the background may take a while until its log has that.
         """
         deadline = time.monotonic() + PATIENCE_S
         while True:
@@ -139,9 +139,9 @@ def difference(
         if stream is None:
             return f"the page has: {line}"
         if "…" not in line and form != before:
-            for said, found in zip(_ID.findall(line), _ID.findall(stream[0]), strict=True):
-                if ids.setdefault(said, found) != found:
-                    return f"the page has {said} where another id is printed: {stream[0]}"
+            for shown, found in zip(_ID.findall(line), _ID.findall(stream[0]), strict=True):
+                if ids.setdefault(shown, found) != found:
+                    return f"the page has {shown} where another id is printed: {stream[0]}"
         streams = [stream[1:] if each is stream else old for each, old in zip(ready, streams, strict=True)]
         anything, before = False, form
     left = [line for stream in streams for line in stream if not (_LOG.search(line) or _form(line, kept) == before)]
@@ -185,7 +185,7 @@ def types(shell: PageShell, block: Block, codes: Mapping[str, int] | None = None
 
 def replaced(code: str, meant: Mapping[str, str]) -> str:
     """Return a program of a page with the addresses of this run. Each text must be there."""
-    for said, here in meant.items():
-        assert said in code, said
-        code = code.replace(said, here)
+    for shown, here in meant.items():
+        assert shown in code, shown
+        code = code.replace(shown, here)
     return code

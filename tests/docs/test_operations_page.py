@@ -104,7 +104,7 @@ def test_the_block_about_an_open_transaction(kafka: KafkaSandbox, tmp_path: Path
 
 
 def open_transaction(house: House, topic: str) -> None:
-    """With as many records that a segment rolls behind it."""
+    """Leave a transaction open that begins below a rolled segment."""
     config = {**house.kafka.client_config, "transactional.id": topic, "log_level": 0, "batch.size": 10_000}
     producer: Any = Producer(config)
     producer.init_transactions(60)

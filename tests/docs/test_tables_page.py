@@ -78,7 +78,7 @@ def follows(house: House, command: str) -> None:
 
 
 def pasted(printed: str) -> dict[str, Any]:
-    """What Python knows after the lines for pyiceberg and for DuckDB."""
+    """Run the lines for pyiceberg and for DuckDB, and return the names that Python knows then."""
     texts = re.split(r"^# .+\n", printed, flags=re.MULTILINE)
     names: dict[str, Any] = {}
     for text in texts[1:3]:

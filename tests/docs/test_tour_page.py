@@ -20,12 +20,12 @@ RECORDS = frozenset({"60000", "60,000"})
 FILES = {"state_dir": "tierstate.toml", "import json": "produce.py"}
 """The name that the page gives to a file which begins so."""
 PROGRAMS = {"from tierstate import": "60000\n", "import tierstate.spark": "|   60000|          0|      59999|\n"}
-"""What a program that begins so prints last, as the page's comments say."""
+"""The last line of a program that begins so, as the page's comments have it."""
 
 
 @pytest.fixture
 def shell(tmp_path: Path) -> Iterator[PageShell]:
-    """With ports of this test alone: those of the page may be another's on this machine."""
+    """A shell with ports of this test alone: another process of this machine may have those of the page."""
     opened = PageShell(tmp_path / "tour", {"/tmp/tour": str(tmp_path / "tour")})
     ports = PortLease()
     for name, section in {"127.0.0.1:9192": "PROXY", "127.0.0.1:8080": "GATEWAY"}.items():
