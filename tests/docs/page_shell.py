@@ -19,7 +19,7 @@ from tests.scenarios.house import Done, environment
 from tierstate.sandbox.artifacts import kafka_libs
 from tierstate.sandbox.java import find_java
 
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
 _ID = re.compile(r"[A-Za-z0-9_-]{22,}")
 _NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")
 _LOG = re.compile(r"\[(?:info|warning|error) +\]")
