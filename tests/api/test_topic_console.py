@@ -194,12 +194,13 @@ def test_each_card_says_of_which_partitions_it_is_and_a_sum_that_it_is_one(page:
     assert "Offsets behind, in sum" in text
     titles = "[...document.querySelectorAll('#topic-more h2')].map(h => h.textContent)"
     assert page.run(titles)[:2] == ["Consumer groups on partitions 0 to 5", "What agents say of partitions 0 to 5"]
-    eventually(lambda: re.search("broker [0-9]", page.run("document.getElementById('reasons').innerText")))
     page.open(f"{url}/#/orders/4/@0?count=1", "What happened last on partition 4")
     assert page.run(titles)[:2] == ["Consumer groups on partition 4", "What agents say of partition 4"]
     assert "the furthest behind" not in page.run("document.getElementById('groups-table').innerText")
     legend = page.run("document.querySelector('.legend').innerText")
     assert "gap: in no tier" in legend
+    text = page.open(f"{url}/#/payments", "not copied: order: pause stands")
+    assert re.search(r"not copied: order: pause stands partitions 0 to 3, broker \d", text)
 
 
 @pytest.mark.chromium
