@@ -199,8 +199,7 @@ def test_each_card_says_of_which_partitions_it_is_and_a_sum_that_it_is_one(page:
     assert "the furthest behind" not in page.run("document.getElementById('groups-table').innerText")
     legend = page.run("document.querySelector('.legend').innerText")
     assert "gap: in no tier" in legend
-    text = page.open(f"{url}/#/payments", "not copied: order: pause stands")
-    assert re.search(r"not copied: order: pause stands partitions 0 to 3, broker \d", text)
+    page.open(f"{url}/#/payments", "not copied: order: pause stands partitions 0 to 3, brokers 1, 2, 3")
 
 
 @pytest.mark.chromium

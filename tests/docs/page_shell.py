@@ -97,7 +97,8 @@ class PageShell:
         deadline = time.monotonic() + PATIENCE_S
         while True:
             done = self.type(command)
-            differs = difference(lines, *(self.there(text).splitlines() for text in (done.stdout, done.stderr)), kept)
+            out, err = (self.there(text).splitlines() for text in (done.stdout, done.stderr))
+            differs = difference(lines, out, err, kept)
             if done.returncode == code and not differs:
                 return
             waits = self._running and command.startswith("tail ")

@@ -84,9 +84,9 @@ def fire(kafka: KafkaSandbox, tmp_path: Path, request: pytest.FixtureRequest) ->
 
 
 @contextmanager
-def burning(kafka: KafkaSandbox, folder: Path, name: str, **config: str) -> Iterator[Fire]:
+def burning(kafka: KafkaSandbox, folder: Path, name: str, local_bytes: str = "0") -> Iterator[Fire]:
     with opened_house(kafka, folder / "house", name) as house:
-        topic = house.create("t", **config)
+        topic = house.create("t", local_retention_bytes=local_bytes)
         house.append(topic, RECORDS)
         meant = {"orders": topic, "HOST:PORT": kafka.bootstrap, "/var/lib/kafka": str(house.log_dir)}
         variables = {"TIERSTATE_CONFIG": str(house.config)}
@@ -211,7 +211,7 @@ def holds(fire: Fire) -> str:
 
 
 def test_a_broker_is_down_because_its_disk_is_full(tmp_path: Path) -> None:
-    with KafkaSandbox() as kafka, burning(kafka, tmp_path, "disk", local_retention_bytes=ALL_STAYS) as fire:
+    with KafkaSandbox() as kafka, burning(kafka, tmp_path, "disk", ALL_STAYS) as fire:
         house = fire.house
         with house.agent():
             eventually(lambda: copied(house, fire.topic))

@@ -67,7 +67,9 @@ def test_every_block_in_the_order_of_the_page(house: House, shell: PageShell) ->
     assert duckdb.read_parquet(names["files"]).count("*").fetchall() == [(copied,)]
     orders = duckdb.read_parquet(names["files"])
     assert orders is not None
-    assert len(duckdb.sql(sql).fetchall()) == copied, "no value is JSON of that schema"
+    rows = duckdb.sql(sql)
+    assert rows is not None
+    assert len(rows.fetchall()) == copied, "no value is JSON of that schema"
 
 
 def follows(house: House, command: str) -> None:
