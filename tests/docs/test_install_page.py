@@ -1,4 +1,4 @@
-"""`docs/install.md`: the wheel is built as the page says, and a shell completes."""
+"""`docs/install.md`: the wheel is built as the page says, a shell completes, and nobody is sent to a package index."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ import pytest
 
 from tests.docs.blocks import ROOT, executed
 from tests.docs.page_shell import PageShell
+from tests.test_docs import PAGES, SOURCE
 from tests.wheels import build_wheel
 
 BUILDS, BASH, FISH = executed("docs/install.md", __file__)
+INDEX = re.compile(r"""pip install (?:[^\n]*['"` ])?['"]?tierstate(?:\[|['"`]|\s|$)""", re.MULTILINE)
 COMPLETE = """
 source ~/.bashrc
 COMP_WORDS=(tierstate des) COMP_CWORD=1
@@ -49,3 +51,16 @@ def test_every_extra_is_on_the_page() -> None:
     rows = re.findall(r"^\| (`.+?`) \|", (ROOT / "docs" / "install.md").read_text(), re.MULTILINE)
     named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
     assert extras - {"demo", "dev"} <= named
+
+
+def test_nobody_is_told_to_install_tierstate_from_an_index() -> None:
+    """No index has it, and anybody may register the name."""
+    texts = {str(page): page.read_text() for page in PAGES if page.name != "CHANGELOG.md"}
+    texts |= {str(path): text for path, text in SOURCE.items()}
+    assert {name for name, text in texts.items() if INDEX.search(text)} == set()
+
+
+@pytest.mark.parametrize("told", ["pip install 'tierstate[lake]'", "pip install tierstate", "`pip install tierstate`"])
+def test_such_a_line_is_found(told: str) -> None:
+    assert INDEX.search(told)
+    assert not INDEX.search('pip install "$(echo dist/tierstate-*.whl)[lake]"')
