@@ -33,7 +33,7 @@ Example: tierstate delete-records orders:0 --before 40000
 @click.command("delete-records", epilog=EXAMPLE)
 @click.argument("topic", type=TopicType(partition=True))
 @click.option(
-    "--before", type=PositionType(), required=True, help="The new beginning: earliest, latest, N, -N or @TIME."
+    "--before", type=PositionType(), required=True, help="The new beginning: earliest, latest, N, -N or a time, as -3d."
 )
 @click.option("--force", is_flag=True, help="Delete objects under readers' leases too.")
 @click.option("--no-wait", is_flag=True, help="Do not wait until agents obey.")

@@ -1,4 +1,4 @@
-"""``tierstate table`` and its commands; ``list`` and ``repair`` have modules of their own."""
+"""``tierstate table`` and its commands; ``list``, ``repair`` and ``show`` have modules of their own."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from .flags import DurationType, acts, from_bucket, pass_context
 from .reading import isolation_option, note_skipped
 from .table_list import show, show_made
 from .table_repair import repair
+from .table_show import show_one
 from .task_runs import by_processes, by_spark
 from .topic_argument import TopicArgument, TopicType
 from .typed_flags import TypedFlags, latest_schema, schema_text, typed_options
@@ -38,6 +39,7 @@ def command() -> None:
 
 command.add_command(repair)
 command.add_command(show)
+command.add_command(show_one)
 
 
 @command.command("create", epilog="Example: tierstate table create orders --name kafka.orders --keep")

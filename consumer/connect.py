@@ -16,7 +16,7 @@ from ..runtime.settings_keys import is_secret, path_of_dotted
 from ..runtime.settings_load import settings_from
 from ..state.errors import InvalidRequest, UnknownTopic
 from ..state.routing import Isolation
-from .reads import Read, When, position_of, range_of
+from .reads import Read, When, range_of, time_of
 
 if TYPE_CHECKING:
     from ..fetch.gateway import GatewayClient
@@ -189,23 +189,19 @@ class Topic:
         [number] = self._chosen([partition])
         return self._log.opened().bounds(self.name, number)
 
-    def offsets_for_time(self, time: datetime | str) -> dict[int, int | None]:
-        """By partition, the first offset at or after a time (a datetime, ISO text, ``-1h``); None: no record is."""
-        from ..app.positions import AtTime
-
-        position = position_of("time", time, SystemClock().now_ms())
-        if not isinstance(position, AtTime):
-            raise InvalidRequest("time is a datetime, ISO text, or -1h", time=repr(time))
+    def offsets_for_time(self, time: datetime | str | int) -> dict[int, int | None]:
+        """By partition, the first offset at or after a time (`time_of`); None: no record is."""
+        moment = time_of("time", time, SystemClock().now_ms())
         numbers = self.partitions()
         source = self._log.source(self.name, numbers)
-        return {number: source.first_at(self.name, number, position.timestamp) for number in numbers}
+        return {number: source.first_at(self.name, number, moment) for number in numbers}
 
     def read(
         self,
         *,
         start: When | Mapping[int, When] = "earliest",
         end: When | Mapping[int, When] = "latest",
-        since: datetime | str | None = None,
+        since: datetime | str | int | None = None,
         partitions: Iterable[int] | None = None,
         columns: Iterable[str] | None = None,
         limit: int | None = None,
@@ -227,7 +223,7 @@ class Topic:
         if since is not None:
             if start != "earliest":
                 raise InvalidRequest("since and start both say where to begin: give one", since=since, start=start)
-            start = since
+            start = f"@{max(0, time_of('since', since, SystemClock().now_ms()))}"
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
             raise InvalidRequest("limit is a number of records, 0 or more", limit=repr(limit))
         try:

@@ -120,6 +120,15 @@ class Read:
         return stream.__arrow_c_stream__(requested_schema)
 
 
+def time_of(argument: str, given: datetime | str | int, now: TimestampMs) -> TimestampMs:
+    """Return a time: a datetime, or what `parse_time` takes; a number is milliseconds. Raises InvalidRequest."""
+    try:
+        return parse_time(given.isoformat() if isinstance(given, datetime) else str(given), now)
+    except InvalidRequest:
+        meant = "a datetime, ISO 8601 text, milliseconds since the epoch, or -3d"
+        raise InvalidRequest(f"{argument} is {meant}", **{argument: repr(given)}) from None
+
+
 def position_of(argument: str, given: When, now: TimestampMs) -> Position:
     """What a start or an end means. Raises InvalidRequest that names the argument."""
     if isinstance(given, datetime):
@@ -133,7 +142,7 @@ def position_of(argument: str, given: When, now: TimestampMs) -> Position:
     # digits alone are refused: "17" may be meant as an offset, and would be read as a time
     if isinstance(given, str) and not given.isdigit():
         try:
-            return AtTime(parse_time(given.removeprefix("@"), now))
+            return AtTime(parse_time(given, now))
         except InvalidRequest:
             pass
     meant = "earliest, latest, an offset as a number, a datetime, ISO 8601 text, or -1h"

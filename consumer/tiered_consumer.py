@@ -123,11 +123,13 @@ class TieredConsumer(Consumer):  # type: ignore[misc]
         return self._answered
 
     def unsubscribe(self) -> None:
+        """Remove the subscription, as Kafka's consumer does."""
         self._kafka.unsubscribe()
         if self._both is not None:
             self._both.subscribed = False
 
     def assign(self, partitions: list[TopicPartition]) -> None:
+        """Read exactly these partitions, each from its ``offset``, which may be OFFSET_BEGINNING and the like."""
         if self._both is None:
             self._kafka.assign(partitions)
             return
@@ -135,6 +137,7 @@ class TieredConsumer(Consumer):  # type: ignore[misc]
         self._answered = True
 
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
+        """Read these partitions in addition to those that are assigned."""
         if self._both is None:
             self._kafka.incremental_assign(partitions)
             return
@@ -142,6 +145,7 @@ class TieredConsumer(Consumer):  # type: ignore[misc]
         self._answered = True
 
     def unassign(self) -> None:
+        """Read no partition any more. What was handed out is stored first, to be committed."""
         if self._both is not None:
             self._both.flush()
         self._kafka.unassign()
@@ -150,6 +154,7 @@ class TieredConsumer(Consumer):  # type: ignore[misc]
             self._answered = True
 
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
+        """Read these partitions no longer, and go on with the others."""
         if self._both is not None:
             self._both.flush()
         self._kafka.incremental_unassign(partitions)
@@ -158,6 +163,7 @@ class TieredConsumer(Consumer):  # type: ignore[misc]
             self._answered = True
 
     def assignment(self) -> list[TopicPartition]:
+        """Return the partitions that are read, from whichever tier."""
         if self._both is None:
             return list(self._kafka.assignment())
         self._require_open()
@@ -166,6 +172,7 @@ class TieredConsumer(Consumer):  # type: ignore[misc]
     # --- positions ------------------------------------------------------------------------------------------------
 
     def seek(self, partition: TopicPartition) -> None:
+        """Go on at another offset of an assigned partition, which may be in the other tier."""
         if self._both is None:
             self._kafka.seek(partition)
             return
@@ -173,6 +180,7 @@ class TieredConsumer(Consumer):  # type: ignore[misc]
         self._both.seek(partition)
 
     def pause(self, partitions: list[TopicPartition]) -> None:
+        """Hand out no record of these partitions until `resume`. They stay assigned."""
         if self._both is None:
             self._kafka.pause(partitions)
             return
@@ -180,6 +188,7 @@ class TieredConsumer(Consumer):  # type: ignore[misc]
         self._both.pause(partitions)
 
     def resume(self, partitions: list[TopicPartition]) -> None:
+        """Hand out records of these partitions again, from where `pause` left them."""
         if self._both is None:
             self._kafka.resume(partitions)
             return
@@ -187,12 +196,17 @@ class TieredConsumer(Consumer):  # type: ignore[misc]
         self._both.resume(partitions)
 
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        """Return as ``offset`` what follows the last record handed out; before the first one it is OFFSET_INVALID."""
         if self._both is None:
             return list(self._kafka.position(partitions))
         self._require_open()
         return self._both.positions(partitions)
 
     def store_offsets(self, message: Message | None = None, offsets: list[TopicPartition] | None = None) -> None:
+        """Store what the next commit takes: the offset behind ``message``, or ``offsets``, which are those to go on at.
+
+        Needs ``enable.auto.offset.store=false``. Raises ValueError for both, and for neither.
+        """
         if self._both is None:
             self._kafka.store_offsets(**_given(message=message, offsets=offsets))
             return

@@ -20,7 +20,7 @@ def columns_installed() -> bool:
 
 
 def require_columns(needed_for: str) -> None:
-    """Raise MissingExtra, which names ``needed_for`` and the line for pip, unless the extra is installed."""
+    """Raise MissingExtra, which names ``needed_for`` and the extra, unless the extra is installed."""
     if not columns_installed():
         raise MissingExtra("columns", needed_for)
 

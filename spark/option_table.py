@@ -25,7 +25,10 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         Option("assign", 'Partitions: `{"orders":[0,1]}`. Takes a topic id where the cluster has the topic no more.'),
     ),
     "From where, to where: of each side, the first that is given wins": (
-        Option("startingTimestamp", "The first record at or after it, in every partition; ms since the epoch."),
+        Option(
+            "startingTimestamp",
+            "The first record at or after it, in every partition: ms since the epoch, ISO 8601, or `-3d`.",
+        ),
         Option("startingOffsetsByTimestamp", 'The same by partition: `{"orders":{"0":1767225600000}}`.'),
         Option(
             "startingOffsets",

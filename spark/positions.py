@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from ..app.positions import parse_time
+from ..runtime.clock import SystemClock
 from ..state.errors import InvalidRequest
 from ..state.offsets import Offset, TimestampMs
 from .option_table import DEFAULTS
@@ -55,7 +58,7 @@ def stated(options: Mapping[str, str], side: str) -> Stated:
     """``side``: ``starting`` or ``ending``. Raises InvalidRequest that names the option."""
     at, each, offsets = f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets"
     if at.lower() in options:
-        return Stated(ByTime(_one_time(options[at.lower()], at)), at)
+        return Stated(ByTime(_time(options[at.lower()], at)), at)
     if each.lower() in options:
         times = {key: _time(value, each) for key, value in partition_json(options[each.lower()], each).items()}
         return Stated(ByTime(times), each)
@@ -138,16 +141,16 @@ def _offsets(text: str, option: str) -> dict[TopicPartition, int]:
 
 
 def _time(value: Any, option: str) -> TimestampMs:
-    if not _is_whole(value) or value < 0:
-        raise InvalidRequest(f"option {option}: not a time in milliseconds", time=repr(value))
-    return TimestampMs(value)
-
-
-def _one_time(text: str, option: str) -> TimestampMs:
-    try:
-        return _time(int(text.strip()), option)
-    except ValueError as error:
-        raise InvalidRequest(f"option {option} is one time in milliseconds", got=text) from error
+    """Of a number, which is milliseconds, or of a text."""
+    found = value if _is_whole(value) else None
+    if isinstance(value, str):
+        with suppress(InvalidRequest):
+            found = parse_time(value.strip(), SystemClock().now_ms())
+    if found is None or not 0 <= found < 2**63:
+        raise InvalidRequest(
+            f"option {option}: not a time: write ISO 8601, milliseconds since the epoch, or -3d", time=repr(value)
+        )
+    return TimestampMs(found)
 
 
 def _is_whole(value: Any) -> bool:

@@ -104,7 +104,8 @@ class MissingExtra(InvalidRequest):
     """A part that needs an optional dependency was called without it."""
 
     def __init__(self, extra: str, needed_for: str) -> None:
-        super().__init__(f"{needed_for} needs the extra [{extra}]: pip install 'tierstate[{extra}]'")
+        where = "of the wheel that `make wheel` builds: docs/install.md"
+        super().__init__(f"{needed_for} needs the extra [{extra}] {where}")
         self.extra = extra
 
 
