@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
-_CORE = "not slow and not containers and (essential or not extended)"
+_CORE = "not slow and not containers and not alerts and (essential or not extended)"
 TIERS = {
     "test": _CORE,
-    "rest": f"not slow and not containers and not ({_CORE})",
-    "nightly": "(slow or drawn) and not containers",
+    "rest": f"not slow and not containers and not alerts and not ({_CORE})",
+    "nightly": "(slow or drawn) and not containers and not alerts",
     "all": "not containers",
 }
 """The marker expression of each verb."""

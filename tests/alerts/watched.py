@@ -1,0 +1,102 @@
+"""A house whose processes a Prometheus scrapes, and what its alerts say."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tests.alerts.prometheus import Labels, Prometheus
+from tests.alerts.rules import RULES, expression
+from tests.scenarios import house as houses
+from tests.scenarios.house import House, Running, eventually
+
+LOOK_BACK_S = 500
+"""Longer than a file of these tests takes: a cause may have come and gone."""
+
+
+@dataclass
+class Watched:
+    """One house is one cluster for Prometheus. A ``program`` is the command line's own, with a fault put into it."""
+
+    prometheus: Prometheus
+    house: House
+    addresses: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def cluster(self) -> str:
+        return self.house.name
+
+    def agent(self, *flags: str, program: str = "") -> Running:
+        """Ready, and scraped."""
+        with started_as(program):
+            agent = self.house.start("agent", *flags)
+        return self._scraped("tierstate-agent", agent, str(agent.says("agent ready")["management"]))
+
+    def gateway(self, *flags: str, file_bytes: int | None = None) -> tuple[Running, str]:
+        """And its URL."""
+        return self._serving("gateway", *flags, file_bytes=file_bytes)
+
+    def proxy(self, *flags: str) -> tuple[Running, str]:
+        """And its address for Kafka clients."""
+        return self._serving("proxy", "--listen", "127.0.0.1:0", *flags)
+
+    def tables(self, *flags: str) -> Running:
+        """A follower of tables."""
+        return self._serving("table", "follow", *flags)[0]
+
+    def _serving(self, *command: str, file_bytes: int | None = None) -> tuple[Running, str]:
+        running = self.house.start(*command, file_bytes=file_bytes)
+
+        def look() -> bool:
+            assert running.process.poll() is None, running.err.read_text()
+            return bool(running.out.read_text().splitlines())
+
+        eventually(look)
+        told = json.loads(running.out.read_text().splitlines()[0])
+        return self._scraped(f"tierstate-{command[0]}", running, told["management"]), str(told.get("address", ""))
+
+    def _scraped(self, job: str, running: Running, address: str) -> Running:
+        self.prometheus.scrape(job, address, self.cluster)
+        self.addresses[running.process.pid] = address
+        return running
+
+    def retire(self, running: Running) -> None:
+        """Stopped, and no longer scraped: nobody misses it."""
+        self.prometheus.forget(self.addresses[running.process.pid])
+        running.stop()
+
+    def fires(self, alert: str, instead: Mapping[str, str] | None = None) -> list[Labels]:
+        """Return what this alert's shipped expression had of this cluster, now or since the test began."""
+        found = self.prometheus.since(expression(alert, instead), LOOK_BACK_S)
+        return [labels for labels in found if labels.get("cluster", self.cluster) == self.cluster]
+
+    def firing(self) -> set[str]:
+        """Return the names of all alerts whose shipped expressions have something of this cluster now."""
+        return {
+            alert
+            for alert in RULES
+            if any(labels.get("cluster") == self.cluster for labels, _ in self.prometheus.ask(expression(alert)))
+        }
+
+    def value(self, metric: str) -> float | None:
+        """Return the largest sample of this cluster; None if there is none."""
+        begin, _, rest = metric.partition("{")
+        matchers = rest.rstrip("}")
+        selector = f'{begin}{{cluster="{self.cluster}"{"," + matchers if matchers else ""}}}'
+        return max((value for _, value in self.prometheus.ask(selector)), default=None)
+
+
+class started_as:
+    """The commands that are started within the block run this program in place of the command line's."""
+
+    def __init__(self, program: str) -> None:
+        self._program, self._own = program, houses.TIERSTATE
+
+    def __enter__(self) -> None:
+        if self._program:
+            houses.TIERSTATE = [sys.executable, "-c", self._program]
+
+    def __exit__(self, *error: object) -> None:
+        houses.TIERSTATE = self._own
