@@ -55,10 +55,6 @@ class LoggedCall:
         else:
             self._bytes += len(message.get("body", b""))
 
-    def broke(self, status: int) -> None:
-        """The body ended early, for what would have been answered with this status before it began."""
-        self._status = status
-
     def over(self) -> None:
         clock = self._log.clock
         seconds = clock.monotonic() - self._began

@@ -23,7 +23,7 @@ from .access_log import ACCESS, AccessLog, LoggedCall
 from .credentials import ANYBODY, Caller, ProviderTokens, TokenFile, basic, named, relayed, subject_of
 from .media import header
 from .methods import methods_of
-from .problems import NotAuthenticated, TwoLengths, WrongHost, problem_of, problem_response
+from .problems import NotAuthenticated, TwoLengths, WrongHost, problem_response
 
 OUR_NAMES = ("localhost", "127.0.0.1", "[::1]")
 CERTIFICATE = "tierstate.certificate"
@@ -75,10 +75,6 @@ class Door:
 
             try:
                 await self._enter(app, scope, receive, sent, access)
-            except RuntimeError as error:  # Starlette's, of what a body met that had begun
-                if access is not None and isinstance(error.__cause__, TierstateError):
-                    access.broke(problem_of(error.__cause__).status)
-                raise
             finally:
                 if access is not None:
                     access.over()

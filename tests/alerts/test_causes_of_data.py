@@ -1,4 +1,4 @@
-"""What happens to a topic's data makes its alert fire: one broker, one agent, readers and a table; a topic for each cause.
+"""What happens to data fires alerts: one broker, one agent, readers and a table; a topic for each cause.
 
 A cause is made in two parts. Up to its `yield` all is well, and no alert may speak. Behind it the cause itself happens.
 """
@@ -268,7 +268,7 @@ def a_table_does_not_keep_up(world: World) -> Iterator[None]:
     world.house.append(f"{world.house.name}-slow", 2 * RECORDS, first=RECORDS)
 
 
-# --- the world ---------------------------------------------------------------------------------------------------------
+# --- the world -------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

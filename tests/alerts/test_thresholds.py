@@ -1,4 +1,4 @@
-"""The threshold and the duration of each alert, by `promtool test rules`: series that make it fire, others that do not."""
+"""Threshold and duration of each alert, by `promtool test rules`: series that make it fire, others that do not."""
 
 from __future__ import annotations
 

@@ -1,0 +1,158 @@
+"""What is withdrawn fires alerts: an ACL, a password, an access key; and a store that hangs or overwrites."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+
+import boto3
+import pytest
+
+from tests.alerts.prometheus import Prometheus, prometheus
+from tests.alerts.watched import Watched
+from tests.broker.guarded import guarded_sandbox, set_password
+from tests.scenarios.house import House, eventually, get
+from tests.scenarios.test_acls import permit
+from tests.servers.needs import needs
+from tests.servers.store_programs import VERSITYGW
+from tests.servers.store_server import StoreServer, versitygw
+from tests.storage.faulty_proxy import FaultyProxy
+from tierstate.broker.acls import AGENT, INIT, READER
+from tierstate.sandbox.kafka import KafkaSandbox
+
+pytestmark = [pytest.mark.alerts, pytest.mark.kafka]
+RECORDS = 2_500
+SECRET = ("test", "testtest")
+BUCKET = "alerts"
+
+
+@pytest.fixture(scope="module")
+def scrapes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    with prometheus(tmp_path_factory.mktemp("scrapes")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaSandbox]:
+    """Behind TLS, SASL and ACLs. Who is connected proves every few seconds again who they are."""
+    with guarded_sandbox(tmp_path_factory.mktemp("guarded"), connections_max_reauth_ms="5000") as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def guarded(kafka: KafkaSandbox, scrapes: Prometheus, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    """An agent's house: it proves by SCRAM who it is, and may do what is documented, with the topic ``orders``."""
+    house = House(kafka, tmp_path_factory.mktemp("rights") / "house", "rights")
+    for user, rights in (("operator", INIT), ("agent", AGENT), ("reader", READER)):
+        permit(house, user, rights, f"{house.name}-orders")
+    set_password(kafka, "agent", b"c")
+    agent = house.as_user("agent", "c")
+    agent.config.write_text(agent.config.read_text().replace('"PLAIN"', '"SCRAM-SHA-256"'))
+    eventually(lambda: not house.run("init").returncode)
+    try:
+        yield Watched(scrapes, agent)
+    finally:
+        house.close()
+
+
+def fires(watched: Watched, alert: str) -> None:
+    eventually(partial(watched.fires, alert), 120)
+
+
+def not_ready(watched: Watched, metric: str) -> bool:
+    """Whether it is not ready now, and this metric says so."""
+    return "TierstateNotReady" in watched.firing() and watched.value(metric) == 1
+
+
+def test_an_acl_that_was_forgotten_and_a_password_that_was_changed(guarded: Watched, kafka: KafkaSandbox) -> None:
+    house = guarded.house
+    agent = guarded.agent()
+    assert "TierstateNeverCopied" not in guarded.firing()
+    topic = house.create("forgotten")
+    house.append(topic, RECORDS)
+    fires(guarded, "TierstateNeverCopied")
+    eventually(lambda: not_ready(guarded, "tierstate_rights_lacking"), 120)
+    permit(house, "agent", AGENT, topic)
+    eventually(lambda: not guarded.firing(), 120)
+    set_password(kafka, "agent", b"another")
+    eventually(lambda: not_ready(guarded, "tierstate_discovery_failing"), 120)
+    guarded.retire(agent)
+
+
+@dataclass
+class Bucket:
+    """S3 behind a proxy that can break one promise of it."""
+
+    server: StoreServer
+    proxy: FaultyProxy
+
+
+@pytest.fixture(scope="module")
+def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bucket]:
+    needs(VERSITYGW)
+    with ExitStack() as opened:
+        server = opened.enter_context(versitygw(tmp_path_factory.mktemp("s3"), *SECRET))
+        client = boto3.client(
+            "s3",
+            endpoint_url=server.url,
+            region_name="us-east-1",
+            aws_access_key_id=SECRET[0],
+            aws_secret_access_key=SECRET[1],
+        )
+        client.create_bucket(Bucket=BUCKET)
+        client.close()
+        proxy = FaultyProxy(server.url)
+        opened.callback(proxy.close)
+        yield Bucket(server, proxy)
+
+
+@pytest.fixture(scope="module")
+def in_bucket(
+    kafka: KafkaSandbox, bucket: Bucket, scrapes: Prometheus, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Watched]:
+    """The house of a user who may everything, with its remote tier in the bucket."""
+    house = House(kafka, tmp_path_factory.mktemp("bucket") / "house", "bucket")
+    (house.folder / "secret").write_text(SECRET[1])
+    store = (
+        f'url = "s3://{BUCKET}/tiers"\nendpoint = "{bucket.proxy.endpoint}"\nregion = "us-east-1"\npath_style = true\n'
+        f'access_key_id = "{SECRET[0]}"\nsecret_access_key = {{ file = "{house.folder / "secret"}" }}\n'
+        'read_timeout = "2s"\nrequest_timeout = "4s"\nmax_attempts = 2\n'
+    )
+    house.config.write_text(house.config.read_text().replace(f'url = "{house.store.as_uri()}"\n', store))
+    house.run("init")
+    try:
+        yield Watched(scrapes, house)
+    finally:
+        house.close()
+
+
+def test_a_store_that_overwrites_hangs_and_takes_the_key_no_longer(in_bucket: Watched, bucket: Bucket) -> None:
+    house = in_bucket.house
+    bucket.proxy.fault = lambda method, path: "drop the condition"
+    agent = in_bucket.agent()
+    fires(in_bucket, "TierstateConditionalPutIgnored")
+    bucket.proxy.fault = lambda method, path: None
+    topic = house.create("orders")
+    house.append(topic, RECORDS)
+    eventually(lambda: len(house.logs(topic)) == 1)
+    gateway, url = in_bucket.gateway()
+    records = f"{url}/v1/topics/{topic}/partitions/0/records?offset=0"
+    eventually(lambda: in_bucket.firing() == {"TierstateConditionalPutIgnored"})
+
+    bucket.server.signal(signal.SIGSTOP)
+    eventually(lambda: not_ready(in_bucket, "tierstate_object_store_away"), 120)
+    assert get(records)[0] == 503
+    fires(in_bucket, "TierstateReadsFail")
+    bucket.server.signal(signal.SIGCONT)
+    eventually(lambda: "TierstateNotReady" not in in_bucket.firing())
+
+    bucket.server.kill()
+    bucket.server.environment["ROOT_ACCESS_KEY"] = "another"
+    bucket.server.start()
+    house.append(topic, RECORDS, first=RECORDS)
+    eventually(lambda: {"TierstateNotReady", "TierstatePartitionStuck"} & in_bucket.firing(), 120)
+    for running in (agent, gateway):
+        in_bucket.retire(running)
