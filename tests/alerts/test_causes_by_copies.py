@@ -65,6 +65,8 @@ def test_a_clone_of_the_cluster_is_on_trial_and_then_contested(
         house.config.write_text(mine.replace(house.store.as_uri(), production.house.store.as_uri()))
         shutil.copytree(production.house.folder / "state", house.folder / "state")
         clone = Watched(scrapes, house)
+        for side in (clone, production):
+            side.quiet("TierstatePrefixOnTrial", "TierstatePrefixContested")
         try:
             theirs = clone.agent()
             fires(clone, "TierstatePrefixOnTrial")
@@ -90,7 +92,7 @@ def test_a_backup_of_the_broker_that_is_put_back_has_parted_from_the_archive(
     shutil.copytree(folder / "copied", house.log_dir)
     kafka.start(0)
     house.append(topic, 3 * RECORDS, first=50_000)
-    assert not production.fires("TierstateHistoryBroken")
+    production.quiet("TierstateHistoryBroken")
     agent = production.agent()
     fires(production, "TierstateHistoryBroken")
     production.retire(agent)

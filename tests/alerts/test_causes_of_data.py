@@ -18,6 +18,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from tests.alerts.prometheus import prometheus
+from tests.alerts.rules import RULES
 from tests.alerts.watched import Watched
 from tests.broker.beheading import alter
 from tests.scenarios.house import House, Running, eventually, get
@@ -64,6 +65,7 @@ class World:
         """A new one with records, of which nothing is copied before `resume`."""
         topic = self.house.create(name, **config)
         self.house.run("pause", topic)
+        eventually(lambda: self.watched.value(f'tierstate_remote_copy_lag_segments{{topic="{topic}"}}') == 0)
         self.house.append(topic, records)
         return topic
 
@@ -296,7 +298,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             causes = [cause(made) for cause in CAUSES]
             for cause in causes:
                 next(cause)
-            eventually(lambda: not watched.firing())
+            watched.quiet(*RULES)
             for cause in causes:
                 next(cause, None)
             yield made

@@ -70,7 +70,7 @@ def not_ready(watched: Watched, metric: str) -> bool:
 def test_an_acl_that_was_forgotten_and_a_password_that_was_changed(guarded: Watched, kafka: KafkaSandbox) -> None:
     house = guarded.house
     agent = guarded.agent()
-    assert "TierstateNeverCopied" not in guarded.firing()
+    guarded.quiet("TierstateNeverCopied", "TierstateNotReady")
     topic = house.create("forgotten")
     house.append(topic, RECORDS)
     fires(guarded, "TierstateNeverCopied")
@@ -131,6 +131,7 @@ def in_bucket(
 
 def test_a_store_that_overwrites_hangs_and_takes_the_key_no_longer(in_bucket: Watched, bucket: Bucket) -> None:
     house = in_bucket.house
+    in_bucket.quiet("TierstateConditionalPutIgnored")
     bucket.proxy.fault = lambda method, path: "drop the condition"
     agent = in_bucket.agent()
     fires(in_bucket, "TierstateConditionalPutIgnored")
@@ -142,6 +143,7 @@ def test_a_store_that_overwrites_hangs_and_takes_the_key_no_longer(in_bucket: Wa
     records = f"{url}/v1/topics/{topic}/partitions/0/records?offset=0"
     eventually(lambda: in_bucket.firing() == {"TierstateConditionalPutIgnored"})
 
+    in_bucket.quiet("TierstateNotReady", "TierstateReadsFail")
     bucket.server.signal(signal.SIGSTOP)
     eventually(lambda: not_ready(in_bucket, "tierstate_object_store_away"), 120)
     assert get(records)[0] == 503

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,12 @@ def test_prometheus_takes_the_rules() -> None:
 def test_every_alert_has_a_case_that_fires_and_one_that_is_silent() -> None:
     assert CASES.keys() == RULES.keys()
     assert all(case["fires"] and case["silent"] for case in CASES.values())
+
+
+def test_every_alert_is_made_to_fire_by_a_cause() -> None:
+    """On real processes, by another file of this folder."""
+    causes = "".join(path.read_text() for path in Path(__file__).parent.glob("test_causes_*.py"))
+    assert set(re.findall(r'"(Tierstate[A-Z]\w+)"', causes)) == RULES.keys()
 
 
 @pytest.mark.parametrize("alert", RULES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -11,9 +12,6 @@ from tests.alerts.prometheus import Labels, Prometheus
 from tests.alerts.rules import RULES, expression
 from tests.scenarios import house as houses
 from tests.scenarios.house import House, Running, eventually
-
-LOOK_BACK_S = 500
-"""Longer than a file of these tests takes: a cause may have come and gone."""
 
 
 @dataclass
@@ -23,6 +21,7 @@ class Watched:
     prometheus: Prometheus
     house: House
     addresses: dict[int, str] = field(default_factory=dict)
+    _quiet_at: float = 0.0
 
     @property
     def cluster(self) -> str:
@@ -67,9 +66,15 @@ class Watched:
         self.prometheus.forget(self.addresses[running.process.pid])
         running.stop()
 
+    def quiet(self, *alerts: str) -> None:
+        """Waits until none of these alerts fires: the cause of one may happen from now on."""
+        eventually(lambda: not set(alerts) & self.firing())
+        self._quiet_at = time.time()
+
     def fires(self, alert: str, instead: Mapping[str, str] | None = None) -> list[Labels]:
-        """Return what this alert's shipped expression had of this cluster, now or since the test began."""
-        found = self.prometheus.since(expression(alert, instead), LOOK_BACK_S)
+        """Return what this alert's shipped expression has of this cluster, or had at any second since `quiet`."""
+        seconds = int(time.time() - self._quiet_at) + 1
+        found = self.prometheus.since(expression(alert, instead), seconds)
         return [labels for labels in found if labels.get("cluster", self.cluster) == self.cluster]
 
     def firing(self) -> set[str]:
