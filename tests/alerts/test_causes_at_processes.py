@@ -144,6 +144,7 @@ def test_a_key_ring_that_cannot_be_used_is_refused(world: World) -> None:
     agent = world.watched.agent("--set", f"encryption.keyring={keys / 'keyring.toml'}")
     world.watched.quiet("TierstateKeyRingRefused")
     (keys / "keyring.toml").write_text("half of a file")
+    world.disks.append(0)
     fires(world.watched, "TierstateKeyRingRefused")
     world.watched.retire(agent)
 

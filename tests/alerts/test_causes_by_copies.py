@@ -73,8 +73,8 @@ def test_a_clone_of_the_cluster_is_on_trial_and_then_contested(
             assert not clone.fires("TierstatePrefixContested")
             ours = production.agent()
             fires(production, "TierstatePrefixContested")
-            clone.retire(theirs)
             production.house.run("keep-prefix", "--execute")
+            clone.retire(theirs)
             production.retire(ours)
         finally:
             house.close()
