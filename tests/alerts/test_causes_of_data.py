@@ -322,18 +322,18 @@ def test_the_topic_that_is_missing_is_named(world: World) -> None:
     eventually(lambda: missing in {labels["topic"] for labels in world.watched.fires("TierstateTopicMissing")})
 
 
-SILENT = {
-    "TierstateAgentSilent": "agent",
-    "TierstateGatewaySilent": "gateway",
-    "TierstateProxySilent": "proxy",
-    "TierstateTableSilent": "tables",
-}
-
-
-@pytest.mark.parametrize("alert", SILENT)
-def test_a_process_that_is_killed_is_missed(alert: str, world: World) -> None:
+@pytest.mark.parametrize(
+    ("alert", "process"),
+    [
+        ("TierstateAgentSilent", "agent"),
+        ("TierstateGatewaySilent", "gateway"),
+        ("TierstateProxySilent", "proxy"),
+        ("TierstateTableSilent", "tables"),
+    ],
+)
+def test_a_process_that_is_killed_is_missed(alert: str, process: str, world: World) -> None:
     """The last tests of this file: nothing runs on after them."""
     assert alert not in world.watched.firing()
-    process: Running = getattr(world, SILENT[alert])
-    process.stop(signal.SIGKILL)
+    running: Running = getattr(world, process)
+    running.stop(signal.SIGKILL)
     eventually(lambda: alert in world.watched.firing())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -10,8 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.alerts.matrix import causes, page
 from tests.alerts.programs import program
-from tests.alerts.rules import FILE, RULES
+from tests.alerts.rules import DEPLOY, FILE, RULES
 
 pytestmark = pytest.mark.alerts
 CASES: dict[str, dict[str, list[dict[str, Any]]]] = yaml.safe_load(
@@ -52,10 +52,10 @@ def test_every_alert_has_a_case_that_fires_and_one_that_is_silent() -> None:
     assert all(case["fires"] and case["silent"] for case in CASES.values())
 
 
-def test_every_alert_is_made_to_fire_by_a_cause() -> None:
+def test_every_alert_is_made_to_fire_by_a_cause_and_the_page_says_by_which() -> None:
     """On real processes, by another file of this folder."""
-    causes = "".join(path.read_text() for path in Path(__file__).parent.glob("test_causes_*.py"))
-    assert set(re.findall(r'"(Tierstate[A-Z]\w+)"', causes)) == RULES.keys()
+    assert [alert for alert, made in causes().items() if not made] == []
+    assert (DEPLOY.parent / "docs" / "alerts.md").read_text() == page()
 
 
 @pytest.mark.parametrize("alert", RULES)
