@@ -11,7 +11,7 @@ HERE = Path(__file__).parent
 HEAD = """# Alerts and what makes them fire
 
 Made from the tests by `python -m tests.alerts.matrix`, and compared with them. `make alerts` makes each of these causes
-happen to real processes that a real Prometheus scrapes, and asks it for the alert's shipped expression. What to do about
+happen to real processes that a real Prometheus scrapes, and asks it for the shipped expression. What to do about
 an alert is at its [runbook](operations.md#metrics-and-alerts).
 
 | alert | severity | after | made to fire by |
