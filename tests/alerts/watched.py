@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from tests.alerts.prometheus import Labels, Prometheus
@@ -93,15 +94,12 @@ class Watched:
         return max((value for _, value in self.prometheus.ask(selector)), default=None)
 
 
-class started_as:
-    """The commands that are started within the block run this program in place of the command line's."""
-
-    def __init__(self, program: str) -> None:
-        self._program, self._own = program, houses.TIERSTATE
-
-    def __enter__(self) -> None:
-        if self._program:
-            houses.TIERSTATE = [sys.executable, "-c", self._program]
-
-    def __exit__(self, *error: object) -> None:
-        houses.TIERSTATE = self._own
+@contextmanager
+def started_as(program: str) -> Iterator[None]:
+    """The commands that are started within the block run this program in place of the command line's, if it is one."""
+    own = houses.TIERSTATE
+    houses.TIERSTATE = [sys.executable, "-c", program] if program else own
+    try:
+        yield
+    finally:
+        houses.TIERSTATE = own
