@@ -168,9 +168,10 @@ def more_is_written_than_is_copied(world: World) -> Iterator[None]:
 def the_store_does_not_delete(world: World) -> Iterator[None]:
     topic = world.topic("locked")
     yield
-    locked = world.objects(topic)[0]
-    locked.unlink()
-    (locked / "a folder").mkdir(parents=True)
+    unopenable = world.house.folder / "socket"
+    with socket.socket(socket.AF_UNIX) as nobody:
+        nobody.bind(str(unopenable))
+    unopenable.rename(world.objects(topic)[0])
     world.house.run("delete-records", f"{topic}:0", "--before", str(RECORDS - 100), "--execute", "--no-wait")
 
 
