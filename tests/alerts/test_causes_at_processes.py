@@ -10,7 +10,7 @@ import shutil
 import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import pytest
@@ -52,7 +52,7 @@ class World:
     def house(self) -> House:
         return self.watched.house
 
-    @property
+    @cached_property
     def admin(self) -> Any:
         return AdminClient({**self.house.kafka.client_config, "log_level": 0})
 
@@ -115,17 +115,6 @@ def test_an_agent_that_is_killed_while_it_copies_leaves_an_abandoned_segment(wor
     world.watched.retire(agent)
 
 
-def test_a_store_that_is_taken_away_keeps_an_agent_from_its_proof_and_its_readiness(world: World) -> None:
-    agent = world.watched.agent()
-    world.watched.quiet("TierstateNotReady", "TierstatePrefixUnproven")
-    away = world.house.store.rename(world.house.folder / "away")
-    fires(world.watched, "TierstatePrefixUnproven")
-    fires(world.watched, "TierstateNotReady")
-    assert world.watched.value("tierstate_object_store_away") == 1
-    away.rename(world.house.store)
-    world.watched.retire(agent)
-
-
 def test_a_damaged_archive_cannot_be_kept_up(world: World) -> None:
     world.watched.quiet("TierstateUpkeepFails")
     pieces = {path: path.read_bytes() for path in world.house.store.rglob("archive/*")}
@@ -136,6 +125,17 @@ def test_a_damaged_archive_cannot_be_kept_up(world: World) -> None:
     world.watched.retire(agent)
     for path, whole in pieces.items():
         path.write_bytes(whole)
+
+
+def test_a_store_that_is_taken_away_keeps_an_agent_from_its_proof_and_its_readiness(world: World) -> None:
+    agent = world.watched.agent()
+    world.watched.quiet("TierstateNotReady", "TierstatePrefixUnproven")
+    away = world.house.store.rename(world.house.folder / "away")
+    fires(world.watched, "TierstatePrefixUnproven")
+    fires(world.watched, "TierstateNotReady")
+    assert world.watched.value("tierstate_object_store_away") == 1
+    away.rename(world.house.store)
+    world.watched.retire(agent)
 
 
 def test_a_key_ring_that_cannot_be_used_is_refused(world: World) -> None:

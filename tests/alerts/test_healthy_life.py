@@ -11,7 +11,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import pytest
@@ -61,7 +61,7 @@ class Life:
     def house(self) -> House:
         return self.watched.house
 
-    @property
+    @cached_property
     def admin(self) -> Any:
         return AdminClient({**self.kafka.client_config, "log_level": 0})
 

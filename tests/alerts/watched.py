@@ -69,7 +69,17 @@ class Watched:
 
     def quiet(self, *alerts: str) -> None:
         """Waits until none of these alerts fires: the cause of one may happen from now on."""
-        eventually(lambda: not set(alerts) & self.firing())
+        firing = set[str]()
+
+        def is_quiet() -> bool:
+            nonlocal firing
+            firing = set(alerts) & self.firing()
+            return not firing
+
+        try:
+            eventually(is_quiet)
+        except AssertionError as error:
+            raise AssertionError(f"not quiet: {sorted(firing)}") from error
         self._quiet_at = time.time()
 
     def fires(self, alert: str, instead: Mapping[str, str] | None = None) -> list[Labels]:
