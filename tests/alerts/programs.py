@@ -2,7 +2,8 @@
 
     <cache>/tierstate/prometheus/usr/bin/promtool
 
-Nothing is installed and no service is started. Debian's package manager checks what it fetches.
+Nothing is installed and no service is started. Debian's package manager checks what it fetches. Its Alertmanager runs
+only where it is installed, so that one is built as the programs of stores are.
 """
 
 from __future__ import annotations
@@ -15,9 +16,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.servers.needs import needs
+from tests.servers.store_programs import StoreProgram, store_program
 from tierstate.sandbox.artifacts import cache_folder, only_one
 
-PACKAGES = ("prometheus", "prometheus-alertmanager", "prometheus-blackbox-exporter")
+PACKAGES = ("prometheus", "prometheus-blackbox-exporter")
+ALERTMANAGER = StoreProgram(
+    "alertmanager", "go", "github.com/prometheus/alertmanager/cmd/alertmanager", "v0.27.0", "alertmanager"
+)
 
 
 def program(name: str) -> Path:
@@ -31,6 +37,12 @@ def program(name: str) -> Path:
             if not home.exists() and (why := _unpack(home)):
                 pytest.fail(why) if os.environ.get("TIERSTATE_CI") == "1" else pytest.skip(why)
     return home / "usr" / "bin" / name
+
+
+def alertmanager_program() -> Path:
+    """Return Alertmanager's file; builds it once a machine. Skips or fails the test as `program` does."""
+    needs(ALERTMANAGER)
+    return store_program(ALERTMANAGER)
 
 
 def _unpack(home: Path) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from tests.alerts.programs import program
+from tests.alerts.programs import alertmanager_program, program
 from tests.scenarios.house import eventually, get
 from tierstate.sandbox import tether
 from tierstate.sandbox.ports import PortLease
@@ -168,6 +168,6 @@ def alertmanager(folder: Path) -> Iterator[str]:
     )
     with free_address() as address:
         flags = ["--config.file=alertmanager.yaml", "--cluster.listen-address=", f"--web.listen-address={address}"]
-        command: list[str | Path] = [program("prometheus-alertmanager"), *flags, "--storage.path=data"]
+        command: list[str | Path] = [alertmanager_program(), *flags, "--storage.path=data"]
         with running(folder / "alertmanager", command, address, "/-/ready"):
             yield address

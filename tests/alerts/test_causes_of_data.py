@@ -203,6 +203,7 @@ def the_facts_of_a_segment_are_deleted(world: World) -> Iterator[None]:
     yield
     for kind in ("copy-started", "copy-finished"):
         world.write(world.facts(topic, kind)[0], None)
+    world.house.append(topic, RECORDS, first=RECORDS)  # the agent has a reason to look
 
 
 @makes("TierstateIntegrityHold")
@@ -244,6 +245,7 @@ def more_clients_come_than_a_proxy_lets_in(world: World) -> Iterator[None]:
     yield
     host, _, port = world.at.partition(":")
     clients = [socket.create_connection((host, int(port))) for _ in range(30)]
+    eventually(lambda: (world.watched.value("tierstate_proxy_turned_away_total") or 0) > 20)
     for client in clients:
         client.close()
 
