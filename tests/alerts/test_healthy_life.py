@@ -1,6 +1,6 @@
 """An hour's healthy life in minutes: no alert fires, the dashboard shows data; then five alerts reach an Alertmanager.
 
-A real Prometheus evaluates the shipped rules, whose `for` is 20 times shorter, as life is here.
+A real Prometheus evaluates the shipped rules, whose `for` is 10 times shorter, as life is here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tierstate.sandbox.kafka import KafkaSandbox
 
 pytestmark = [pytest.mark.alerts, pytest.mark.kafka]
 RECORDS, BACKLOG, PARTITIONS = 2_500, 10_000, 500
-FASTER = 20
+FASTER = 10
 SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 BOARD = json.loads((DEPLOY / "grafana" / "tierstate.json").read_text())
 ASKED = [target["expr"] for panel in BOARD["panels"] for target in panel.get("targets", ())]

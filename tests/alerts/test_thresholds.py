@@ -65,6 +65,6 @@ def test_an_alert_fires_at_its_threshold_after_its_time_and_not_before(alert: st
     cases = [judged(alert, case, kind == "fires") for kind in ("fires", "silent") for case in CASES[alert][kind]]
     tested = {"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": cases}
     (tmp_path / "tested.yaml").write_text(yaml.safe_dump(tested))
-    command = [program("promtool"), "test", "rules", tmp_path / "tested.yaml"]
+    command: list[str | Path] = [program("promtool"), "test", "rules", tmp_path / "tested.yaml"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
