@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 
 import boto3
 import pytest
+from moto.server import ThreadedMotoServer
 
 from tests.alerts.prometheus import Prometheus, prometheus
 from tests.alerts.watched import Watched
@@ -88,42 +87,50 @@ def test_a_password_that_was_changed_keeps_an_agent_out(guarded: Watched, kafka:
     guarded.retire(agent)
 
 
-@dataclass
-class Bucket:
-    """S3 behind a proxy that can break one promise of it."""
-
-    server: StoreServer
-    proxy: FaultyProxy
-
-
 @pytest.fixture(scope="module")
-def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bucket]:
+def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreServer]:
+    """S3 with a bucket."""
     needs(VERSITYGW)
-    with ExitStack() as opened:
-        server = opened.enter_context(versitygw(tmp_path_factory.mktemp("s3"), *SECRET))
-        client = boto3.client(
-            "s3",
-            endpoint_url=server.url,
-            region_name="us-east-1",
-            aws_access_key_id=SECRET[0],
-            aws_secret_access_key=SECRET[1],
-        )
-        client.create_bucket(Bucket=BUCKET)
-        client.close()
-        proxy = FaultyProxy(server.url)
-        opened.callback(proxy.close)
-        yield Bucket(server, proxy)
+    with versitygw(tmp_path_factory.mktemp("s3"), *SECRET) as server:
+        make_bucket(server.url)
+        yield server
+
+
+def make_bucket(endpoint: str) -> None:
+    client = boto3.client(
+        "s3",
+        endpoint_url=endpoint,
+        region_name="us-east-1",
+        aws_access_key_id=SECRET[0],
+        aws_secret_access_key=SECRET[1],
+    )
+    client.create_bucket(Bucket=BUCKET)
+    client.close()
+
+
+@pytest.fixture
+def overwriting() -> Iterator[str]:
+    """S3 that has never heard of If-None-Match, as older servers; its endpoint. This one proves no signatures."""
+    server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    make_bucket(f"http://{host}:{port}")
+    proxy = FaultyProxy(f"http://{host}:{port}")
+    proxy.fault = lambda method, path: "drop the condition"
+    yield proxy.endpoint
+    proxy.close()
+    server.stop()
 
 
 @pytest.fixture(scope="module")
 def in_bucket(
-    kafka: KafkaSandbox, bucket: Bucket, scrapes: Prometheus, tmp_path_factory: pytest.TempPathFactory
+    kafka: KafkaSandbox, bucket: StoreServer, scrapes: Prometheus, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Watched]:
     """The house of a user who may everything, with its remote tier in the bucket."""
     house = House(kafka, tmp_path_factory.mktemp("bucket") / "house", "bucket")
     (house.folder / "secret").write_text(SECRET[1])
     store = (
-        f'url = "s3://{BUCKET}/tiers"\nendpoint = "{bucket.proxy.endpoint}"\nregion = "us-east-1"\npath_style = true\n'
+        f'url = "s3://{BUCKET}/tiers"\nendpoint = "{bucket.url}"\nregion = "us-east-1"\npath_style = true\n'
         f'access_key_id = "{SECRET[0]}"\nsecret_access_key = {{ file = "{house.folder / "secret"}" }}\n'
         'read_timeout = "2s"\nrequest_timeout = "4s"\nmax_attempts = 2\n'
     )
@@ -136,7 +143,7 @@ def in_bucket(
 
 
 @pytest.fixture(scope="module")
-def topic(in_bucket: Watched, bucket: Bucket) -> str:
+def topic(in_bucket: Watched) -> str:
     """Copied and trimmed."""
     house = in_bucket.house
     name = house.create("orders")
@@ -146,38 +153,36 @@ def topic(in_bucket: Watched, bucket: Bucket) -> str:
     return name
 
 
-def test_a_store_that_overwrites_is_noticed(in_bucket: Watched, bucket: Bucket) -> None:
+def test_a_store_that_overwrites_is_noticed(in_bucket: Watched, overwriting: str) -> None:
     in_bucket.quiet("TierstateConditionalPutIgnored")
-    bucket.proxy.fault = lambda method, path: "drop the condition"
-    agent = in_bucket.agent()
+    agent = in_bucket.agent("--set", f"store.endpoint={overwriting}")
     fires(in_bucket, "TierstateConditionalPutIgnored")
-    bucket.proxy.fault = lambda method, path: None
     in_bucket.retire(agent)
 
 
 def test_a_store_that_hangs_fails_reads_and_keeps_an_agent_from_being_ready(
-    in_bucket: Watched, bucket: Bucket, topic: str
+    in_bucket: Watched, bucket: StoreServer, topic: str
 ) -> None:
     agent = in_bucket.agent()
     gateway, url = in_bucket.gateway()
     in_bucket.quiet("TierstateNotReady", "TierstateReadsFail")
-    bucket.server.signal(signal.SIGSTOP)
+    bucket.signal(signal.SIGSTOP)
     assert get(f"{url}/v1/topics/{topic}/partitions/0/records?offset=0")[0] == 503
     fires(in_bucket, "TierstateNotReady")
     fires(in_bucket, "TierstateReadsFail")
     assert in_bucket.value("tierstate_object_store_away") == 1
-    bucket.server.signal(signal.SIGCONT)
+    bucket.signal(signal.SIGCONT)
     in_bucket.quiet("TierstateNotReady")
     for running in (agent, gateway):
         in_bucket.retire(running)
 
 
-def test_an_access_key_that_was_revoked_stops_copying(in_bucket: Watched, bucket: Bucket, topic: str) -> None:
+def test_an_access_key_that_was_revoked_stops_copying(in_bucket: Watched, bucket: StoreServer, topic: str) -> None:
     agent = in_bucket.agent()
     in_bucket.quiet("TierstatePartitionStuck")
-    bucket.server.kill()
-    bucket.server.environment["ROOT_ACCESS_KEY"] = "another"
-    bucket.server.start()
+    bucket.kill()
+    bucket.environment["ROOT_ACCESS_KEY"] = "another"
+    bucket.start()
     in_bucket.house.append(topic, RECORDS, first=RECORDS)
     fires(in_bucket, "TierstatePartitionStuck")
     in_bucket.retire(agent)
