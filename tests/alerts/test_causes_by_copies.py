@@ -80,19 +80,27 @@ def test_a_clone_of_the_cluster_is_on_trial_and_then_contested(
             house.close()
 
 
-def test_a_backup_of_the_broker_that_is_put_back_has_parted_from_the_archive(
-    production: Watched, kafka: KafkaSandbox, folder: Path
-) -> None:
-    house = production.house
-    topic = f"{house.name}-orders"
-    house.append(topic, RECORDS, first=10_000)
-    house.run("agent", "--once")
-    kafka.stop(0)
-    shutil.rmtree(house.log_dir)
-    shutil.copytree(folder / "copied", house.log_dir)
-    kafka.start(0)
-    house.append(topic, 3 * RECORDS, first=50_000)
-    production.quiet("TierstateHistoryBroken")
-    agent = production.agent()
-    fires(production, "TierstateHistoryBroken")
-    production.retire(agent)
+def test_a_backup_of_the_broker_that_is_put_back_has_parted_from_the_archive(scrapes: Prometheus, folder: Path) -> None:
+    with KafkaSandbox(folder=folder / "restored") as kafka:
+        house = House(kafka, folder / "restored-house", "restored")
+        restored = Watched(scrapes, house)
+        try:
+            house.run("init")
+            topic = house.create("orders")
+            house.append(topic, RECORDS)
+            house.run("agent", "--once")
+            kafka.stop(0)
+            shutil.copytree(house.log_dir, folder / "backup")
+            kafka.start(0)
+            house.append(topic, RECORDS, first=10_000)
+            house.run("agent", "--once")
+            kafka.stop(0)
+            shutil.rmtree(house.log_dir)
+            shutil.copytree(folder / "backup", house.log_dir)
+            kafka.start(0)
+            house.append(topic, 3 * RECORDS, first=50_000)
+            restored.quiet("TierstateHistoryBroken")
+            restored.agent()
+            fires(restored, "TierstateHistoryBroken")
+        finally:
+            house.close()
