@@ -73,10 +73,11 @@ class World:
         """Those facts of a topic, oldest first."""
         return [fact for fact in self.house.lines("facts", topic) if f"/{kind}" in fact["key"]]
 
-    def write(self, fact: dict[str, Any], value: bytes | None) -> None:
-        """As any Kafka client that may write to the tier-state topic: another value under the key of this fact."""
+    def write(self, value: bytes | None, *facts: dict[str, Any]) -> None:
+        """As any Kafka client that may write to the tier-state topic: another value under the keys of these facts."""
         producer: Any = Producer({"bootstrap.servers": self.house.kafka.bootstrap, "log_level": 0})
-        producer.produce(self.house.tier_topic, value, fact["key"], fact["tier_partition"])
+        for fact in facts:
+            producer.produce(self.house.tier_topic, value, fact["key"], fact["tier_partition"])
         assert producer.flush(30) == 0
 
     def delete(self, topic: str) -> None:
@@ -201,8 +202,8 @@ def somebody_deletes_an_object(world: World) -> Iterator[None]:
 def the_facts_of_a_segment_are_deleted(world: World) -> Iterator[None]:
     topic = world.topic("forgotten")
     yield
-    for kind in ("copy-started", "copy-finished"):
-        world.write(world.facts(topic, kind)[0], None)
+    # together: an agent that looks in between finds the segment named by the other one
+    world.write(None, *(world.facts(topic, kind)[0] for kind in ("copy-started", "copy-finished")))
     world.house.append(topic, RECORDS, first=RECORDS)  # the agent has a reason to look
 
 
@@ -217,14 +218,14 @@ def a_stranger_writes_a_second_value(world: World) -> Iterator[None]:
     reader.close()
     found = decode_fact(fact["key"], message.value())
     assert isinstance(found, LogStartAdvanced)
-    world.write(fact, encode_fact(replace(found, reason="another")))
+    world.write(encode_fact(replace(found, reason="another")), fact)
 
 
 @makes("TierstatePartitionInDoubt")
 def a_fact_is_erased_from_under_another(world: World) -> Iterator[None]:
     topic = world.topic("contradicted")
     yield
-    world.write(world.facts(topic, "copy-started")[0], None)
+    world.write(None, world.facts(topic, "copy-started")[0])
 
 
 @makes("TierstateReadersMeetDamage")
