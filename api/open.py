@@ -115,6 +115,8 @@ def open_gateway(
 def feed_gateway_metrics(metrics: Metrics, server: GatewayServer) -> None:
     """What it counts, for Prometheus."""
     connections, memory = server.open, server.service.memory
+    for status in ("200", "429", "500", "503"):
+        metrics.begin("tierstate_gateway_answers_total", status)
     metrics.tally(
         "tierstate_gateway_dropped_connections_total", lambda: [((), connections.refused + connections.reset)]
     )

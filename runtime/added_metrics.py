@@ -12,7 +12,7 @@ from prometheus_client import generate_latest
 from prometheus_client.core import Metric
 
 GROWING = ("counter", "histogram")
-_OF_ANY = ("process_start_time_seconds", "process_max_fds")
+_OF_ANY = ("process_start_time_seconds", "process_max_fds", "tierstate_build_info")
 """Gauges that mean nothing when added up: the least of all."""
 
 

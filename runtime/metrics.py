@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib.metadata import version
 from typing import assert_never
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
@@ -66,8 +67,8 @@ COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "tierstate_remote_delete_requests_total": ("Remote segments condemned.", ("topic",)),
     "tierstate_act_failures_total": ("Acts about the remote tier that ended early.", ("topic",)),
     "tierstate_chore_failures_total": ("Archiving, checkpoints or custody that failed.", ("chore",)),
-    "tierstate_custodian_steps_total": ("Acts about partitions whose topic is gone.", ()),
-    "tierstate_terms_started_total": ("Terms begun.", ()),
+    "tierstate_custodian_steps_total": ("Acts about partitions whose topic is gone.", ("topic",)),
+    "tierstate_terms_started_total": ("Terms begun.", ("topic",)),
     "tierstate_view_rebuilds_total": ("Views thrown away and replayed.", ()),
     "tierstate_second_values_total": ("Keys of the tier-state topic under which a second value landed.", ()),
     "tierstate_key_ring_refusals_total": (
@@ -119,6 +120,7 @@ SECONDS: Mapping[str, str] = {
 }
 _PARTITION = ("topic", "partition")
 GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "tierstate_build_info": ("1, by the version of tierstate that runs.", ("version",)),
     "tierstate_table_lag_records": ("Offsets that are in the remote tier and not in the table.", _TABLE),
     "tierstate_table_lag_seconds": ("How long the table has been behind its topic.", _TABLE),
     "tierstate_table_version": ("Of the table's columns: how often it evolved.", ("table", "format")),
@@ -245,6 +247,7 @@ class Metrics:
         self._read = _Read()
         self._topics: list[Callable[[], Iterable[str]]] = []
         self._registry.register(self._read)
+        self.gauge("tierstate_build_info", lambda: [((version("tierstate"),), 1)])
         ProcessCollector(registry=self._registry)
 
     def listen(self, event: Event) -> None:
@@ -268,9 +271,9 @@ class Metrics:
             case ChoreFailed():
                 self._add("tierstate_chore_failures_total", 1, event.chore)
             case CustodyStepTaken():
-                self._add("tierstate_custodian_steps_total", 1)
+                self._add("tierstate_custodian_steps_total", 1, event.topic)
             case TermStarted():
-                self._add("tierstate_terms_started_total", 1)
+                self._add("tierstate_terms_started_total", 1, event.topic)
             case ViewRebuilt():
                 self._add("tierstate_view_rebuilds_total", 1)
             case SecondValueSeen():

@@ -33,7 +33,7 @@ class RestCatalog(StoreServer):
         return find_java()
 
     def start(self) -> None:
-        self._environment["CATALOG_REST_PORT"] = str(self._port)
+        self.environment["CATALOG_REST_PORT"] = str(self._port)
         super().start()
 
 
