@@ -87,7 +87,9 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
         )
         opened.callback(follower.close)
 
-        rights = RightsWatch(lambda: lacking(broker.admin, broker.raw, name, leader.agent.led_topics), settings.kafka)
+        rights = RightsWatch(
+            lambda: lacking(broker.admin, broker.raw, name, leader.agent.led_topics), connection.kafka, broker.raw
+        )
         folders = FolderWatch(log, broker.control)
         proof = settings.trim.proof
         watches = AgentWatches(topic, follower, store, archives, claim, rights, folders, clock, watchdog, proof)

@@ -122,7 +122,8 @@ class AgentWatches:
         found += why_behind(self._follower, self.view, FRESH_S)
         found += [str(self._archives.broken)] if self._archives.broken else []
         found += [self._claim.contested] if self._claim.contested else []
-        found += [f"a right lacks: {each}" for each in self.rights.told()]
+        found += self.rights.refused
+        found += [f"a right lacks: {each}" for each in self.rights.told() if each not in found]
         found += [self.folders.problem] if self.folders.problem else []
         if unseen := leader.unseen():
             found.append(

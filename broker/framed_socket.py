@@ -8,7 +8,9 @@ import struct
 from collections.abc import Callable, Mapping
 
 from ..runtime.clock import Clock
+from ..runtime.live_tls import LiveTls
 from ..state.errors import AccessDenied, BrokerUnavailable, CorruptData, InvalidRequest, TimedOut
+from .kafka_access import tls_files
 
 LARGEST_FRAME = 1 << 30
 """Bytes. Brokers bound answers by what was asked for, except for one larger batch; this bounds their mistakes."""
@@ -81,6 +83,8 @@ class FramedSocket:
         except TimeoutError as error:
             raise TimedOut("the broker does not answer in time", address=self._name) from error
         except OSError as error:
+            if not self._known and "CERTIFICATE" in str(error):  # TLS 1.3: the handshake is over, then comes the alert
+                raise AccessDenied("the broker refuses our certificate", address=self._name, reason=error) from error
             raise BrokerUnavailable("the connection broke", address=self._name, reason=error) from error
         return payload
 
@@ -92,9 +96,15 @@ class FramedSocket:
 
 
 def tls_context(kafka: Mapping[str, str]) -> ssl.SSLContext | None:
-    """librdkafka's ``ssl.*`` properties as Python's; None when ``security.protocol`` has no TLS in it."""
+    """librdkafka's ``ssl.*`` properties as Python's; None when ``security.protocol`` has no TLS in it.
+
+    It keeps up with the files. Raises InvalidRequest where they cannot be read."""
     if "ssl" not in kafka.get("security.protocol", "plaintext").lower():
         return None
+    return LiveTls(lambda: _context(kafka), tls_files(kafka))
+
+
+def _context(kafka: Mapping[str, str]) -> ssl.SSLContext:
     authorities = kafka.get("ssl.ca.location")
     try:
         context = ssl.create_default_context()

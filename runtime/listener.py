@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from ..state.ids import RemoteSegmentId, TopicIdPartition
 from ..state.offsets import Offset, OffsetRange
+from .login_watch import LoginAccepted as LoginAccepted
+from .login_watch import LoginRefused as LoginRefused
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,6 +362,8 @@ Event = (
     | KeyRingRefused
     | LogFolderLost
     | LogFolderBack
+    | LoginAccepted
+    | LoginRefused
     | GatewayAnswered
     | RemoteFetched
     | ChunkCacheOff

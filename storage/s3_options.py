@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import botocore.session
 from botocore.config import Config
+from botocore.credentials import Credentials, ReadOnlyCredentials
 from botocore.handlers import add_expect_header
 from botocore.loaders import Loader, create_loader
 
@@ -30,20 +31,62 @@ def part_size(options: StoreOptions, asked: int) -> int:
     return options.part_bytes if asked == DEFAULT_PART_BYTES else max(asked, MIN_PART_BYTES)
 
 
-def s3_client(options: StoreOptions) -> S3Client:
+class StoreKeys(Credentials):
+    """The keys that a client signs with, asked for at each request: those of the options, or else of boto's own search.
+
+    boto reads a credentials file once, and a `credential_process` without an expiry: `renew` does so again.
+    """
+
+    method = "explicit"
+
+    def __init__(self, options: StoreOptions) -> None:
+        self._options, self._found = options, None if options.credentials else _search()
+        self._signed = self._now()
+
+    def get_frozen_credentials(self) -> Any:
+        self._signed = self._now()
+        return self._signed
+
+    def load_credentials(self) -> StoreKeys | None:
+        """As botocore's provider. None: there are no keys."""
+        return None if self._signed is None else self
+
+    def renew(self) -> bool:
+        """The store refused the keys: return whether there are others now."""
+        before = self._signed
+        self._options.renew_keys()
+        if self._found is not None:
+            self._found = _search() or self._found
+        return self._now() != before
+
+    @property
+    def signed_with(self) -> str:
+        """What requests were signed with last. It is no secret."""
+        return str(self._signed.access_key) if self._signed is not None else ""
+
+    def _now(self) -> ReadOnlyCredentials | None:
+        keys = self._options.keys
+        if keys is not None:
+            return ReadOnlyCredentials(*keys, None)
+        return self._found and self._found.get_frozen_credentials()
+
+
+def _search() -> Any:
+    return botocore.session.get_session().get_credentials()
+
+
+def s3_client(options: StoreOptions, keys: StoreKeys) -> S3Client:
     """Raises BotoCoreError, ValueError. It sends each request once: repeating is `patience.py`'s."""
     style = {True: "path", False: "virtual", None: "path" if options.endpoint is not None else "auto"}[
         options.path_style
     ]
-    access_key, secret_key = options.credentials or (None, None)
     session = botocore.session.get_session()
+    session.register_component("credential_provider", keys)
     session.register_component("data_loader", _loader(session.get_config_variable("data_path")))
     client: Any = session.create_client(
         "s3",
         endpoint_url=options.endpoint,
         region_name=options.region,
-        aws_access_key_id=access_key,
-        aws_secret_access_key=secret_key,
         config=Config(
             connect_timeout=options.connect_timeout,
             read_timeout=options.read_timeout,

@@ -21,6 +21,7 @@ from tierstate.broker.raw import RawClient
 from tierstate.proxy.listeners import _Names
 from tierstate.proxy.server import ProxyServer
 from tierstate.runtime.clock import SystemClock
+from tierstate.runtime.live_tls import LiveTls
 from tierstate.runtime.proxy_settings import Proxy, ProxyTls
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.state.errors import InvalidSettings
@@ -79,7 +80,7 @@ def test_names_without_tls_or_that_tell_no_broker_apart_are_refused(sni: str) ->
 
 
 def test_a_name_that_is_no_brokers_is_for_whichever_answers() -> None:
-    names = _Names(NAMES, ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+    names = _Names(NAMES, LiveTls(lambda: ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ()))
     others = dict.fromkeys(["07.localhost", "x.localhost", "7.localhost.org", "localhost", ""])
     for name, node in {"7.localhost": 7, **others}.items():
         connection = type("Connection", (), {})()
