@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import ssl
 import struct
@@ -19,6 +20,7 @@ FIRST_FRAME = 1 << 20
 FOREIGN = {b"\x15\x03": "TLS is spoken here: set security.protocol", b"HT": "HTTP is spoken here, not Kafka"}
 """By the first bytes of an answer to a frame of Kafka: a TLS alert (RFC 8446, 5.1 and 6), or ``HTTP/1.1 400``. As
 lengths they would be 336 MiB and 1.1 GiB."""
+_CERTIFICATE_ALERT = re.compile("ALERT_.*(CERTIFICATE|UNKNOWN_CA|ACCESS_DENIED)")
 
 
 class FramedSocket:
@@ -39,6 +41,8 @@ class FramedSocket:
         except ssl.SSLCertVerificationError as error:
             raise AccessDenied("the broker's certificate is not trusted", address=self._name, reason=error) from error
         except OSError as error:
+            if _refuses_certificate(error):
+                raise AccessDenied("the broker refuses our certificate", address=self._name, reason=error) from error
             raise BrokerUnavailable("no connection to the broker", address=self._name, reason=error) from error
 
     def send(self, frame: bytes, deadline: float) -> None:
@@ -83,7 +87,7 @@ class FramedSocket:
         except TimeoutError as error:
             raise TimedOut("the broker does not answer in time", address=self._name) from error
         except OSError as error:
-            if not self._known and "CERTIFICATE" in str(error):  # TLS 1.3: the handshake is over, then comes the alert
+            if not self._known and _refuses_certificate(error):  # TLS 1.3 says so after the handshake
                 raise AccessDenied("the broker refuses our certificate", address=self._name, reason=error) from error
             raise BrokerUnavailable("the connection broke", address=self._name, reason=error) from error
         return payload
@@ -93,6 +97,10 @@ class FramedSocket:
         if remaining <= 0:
             raise TimeoutError("the deadline passed")
         return remaining
+
+
+def _refuses_certificate(error: OSError) -> bool:
+    return isinstance(error, ssl.SSLError) and _CERTIFICATE_ALERT.search(error.reason or "") is not None
 
 
 def tls_context(kafka: Mapping[str, str]) -> ssl.SSLContext | None:

@@ -12,13 +12,14 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
 
-from tests.broker.guarded import guarded_sandbox, set_password
+from tests.broker.guarded import guarded_sandbox, self_signed, set_password
 from tests.scenarios.house import House, Running, eventually, get, opened_house
 from tests.servers.needs import needs
 from tests.servers.store_programs import VERSITYGW, store_program
@@ -28,7 +29,7 @@ from tierstate.sandbox.kafka import KafkaSandbox
 pytestmark = pytest.mark.kafka
 
 RECORDS = 2_000
-SESSION_MS = "4000"
+SESSION_MS = "15000"
 """Brokers end each session by then: every client has to log in again."""
 
 
@@ -240,3 +241,82 @@ def test_a_key_of_s3_is_changed_and_one_that_was_revoked_is_named_until_the_file
             eventually(lambda: len(house.logs(topic)) == 1)
             assert house.holds(topic, 2 * RECORDS)
             assert get(records_url(url, topic), "application/vnd.kafka.binary.v2+json")[0] == 200
+
+
+# --- TLS to the brokers ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Certified:
+    """A broker to which a client's certificate is who it is, and the files of both ends, of three ages."""
+
+    kafka: KafkaSandbox
+    folder: Path
+
+    def age(self, number: int) -> Path:
+        return self.folder / f"age-{number}"
+
+    def put(self, file: str, *sources: Path) -> None:
+        """At one moment."""
+        beside = self.folder / "beside"
+        beside.write_bytes(b"".join(each.read_bytes() for each in sources))
+        os.replace(beside, self.folder / file)
+
+
+@pytest.fixture
+def certified(tmp_path: Path) -> Iterator[Certified]:
+    folder = tmp_path / "tls"
+    folder.mkdir()
+    for number in (1, 2, 3):
+        (folder / f"age-{number}").mkdir()
+        self_signed(folder / f"age-{number}", f"age-{number}")
+    properties = {
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:SSL",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(folder / "broker.pem"),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(folder / "trusted.pem"),
+        "ssl.client.auth": "required",
+    }
+    client = {
+        "security.protocol": "ssl",
+        "ssl.ca.location": str(folder / "ca.pem"),
+        "ssl.certificate.location": str(folder / "own.pem"),
+        "ssl.key.location": str(folder / "own.pem"),
+    }
+    made = Certified(KafkaSandbox(properties=properties, client=client), folder)
+    made.put("broker.pem", made.age(1) / "broker.pem")
+    made.put("own.pem", made.age(1) / "broker.pem")
+    for file in ("trusted.pem", "ca.pem"):
+        made.put(file, made.age(1) / "ca.pem", made.age(2) / "ca.pem")
+    with made.kafka:
+        yield made
+
+
+def test_certificates_and_authorities_are_changed_on_both_ends(certified: Certified, tmp_path: Path) -> None:
+    kafka = certified.kafka
+    with opened_house(kafka, tmp_path / "house", "certified") as house:
+        topic = house.create("orders")
+        house.append(topic, RECORDS)
+        with house.agent() as agent:
+            eventually(lambda: len(house.logs(topic)) == 1)
+            gateway, url = house.gateway()
+            eventually(lambda: not ready(gateway) and not ready(agent))
+            with reading(records_url(url, topic)) as failed, reading(records_url(url, topic, RECORDS - 5)) as late:
+                certified.put("own.pem", certified.age(2) / "broker.pem")
+            assert not failed + late
+
+            kafka.stop(0)
+            certified.put("broker.pem", certified.age(2) / "broker.pem")
+            certified.put("trusted.pem", certified.age(2) / "ca.pem")
+            certified.put("ca.pem", certified.age(2) / "ca.pem")
+            kafka.start(0)
+            house.append(topic, RECORDS, first=RECORDS)
+            eventually(lambda: not ready(agent) and not ready(gateway))
+            eventually(lambda: len(house.logs(topic)) == 1)
+            assert house.holds(topic, 2 * RECORDS)
+
+            certified.put("own.pem", certified.age(3) / "broker.pem")
+            eventually(lambda: named(agent, "TLS", kafka.bootstrap, "own.pem"))
+            certified.put("own.pem", certified.age(2) / "broker.pem")
+            eventually(lambda: not ready(agent))
