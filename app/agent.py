@@ -127,7 +127,7 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
         leader: LeaderRole = open_leader(
             settings, log, parts, listener, str(settings.management.announced(server.address)), beside
         )
-        watches.store.returned = partial(leader.agent.returned, StorageUnavailable)
+        watches.store.returned = partial(leader.agent.returned, StorageUnavailable, AccessDenied)
         watches.rights.returned = partial(leader.agent.returned, AccessDenied)
         chores = upkeep.chore_loop(leader.seat, follower, wanted)
         feed_gauges(metrics, leader.board, follower, clock)

@@ -32,6 +32,11 @@ class KafkaAccess(Mapping[str, str]):
     def __len__(self) -> int:
         return len(self._kafka)
 
+    def use(self, user: str, password: str) -> None:
+        """Log in by these from the next connection on."""
+        self._live = {}
+        self._kafka = {**self._kafka, "sasl.username": user, "sasl.password": password}
+
     def refuses(self, server: str, reason: object) -> AccessDenied:
         """Count that a broker (``host:port``) refused our login or certificate, and return the error that names it."""
         for each in self._live.values():

@@ -139,10 +139,13 @@ class S3Requests:
             )
         return answer["Body"], int(told[2]) + 1, answer["ETag"]
 
-    def missing_is_missing(self, key: str, full: str) -> None:
-        """HEAD has no body to say what was not found: a missing bucket must not read as a missing object."""
+    def is_missing(self, key: str, full: str) -> bool:
+        """HEAD has no body to say what was not found: a missing bucket, or a key that some stores do not find, must not
+        read as a missing object. Raises what the store says of those.
+        """
         try:
             body, _, _ = self.patience.read(key, lambda: self.open_range(key, full, ByteRange(0, 1), None))
         except (ObjectNotFound, RangeNotSatisfiable):
-            return
+            return True
         body.close()
+        return False

@@ -11,19 +11,21 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
+from confluent_kafka import TopicPartition
 
 from tests.broker.guarded import guarded_sandbox, self_signed, set_password
 from tests.scenarios.house import House, Running, eventually, get, opened_house
 from tests.servers.needs import needs
 from tests.servers.store_programs import VERSITYGW, store_program
 from tests.servers.store_server import StoreServer
+from tierstate.consumer.tiered_consumer import TieredConsumer
 from tierstate.sandbox.kafka import KafkaSandbox
 
 pytestmark = pytest.mark.kafka
@@ -146,6 +148,42 @@ def test_a_password_is_changed_and_one_that_nobody_knows_is_named_until_the_file
             assert status == 200
             text = agent.err.read_text() + gateway.err.read_text()
             assert not [each for each in ("first-password", "second-password", "third-password") if each in text]
+
+
+def test_a_consumer_goes_on_with_the_password_that_it_is_given(scram: KafkaSandbox, tmp_path: Path) -> None:
+    set_password(scram, "admin", b"first-password")
+    with opened_house(scram, tmp_path / "house", "given") as house:
+        topic = house.create("orders")
+        house.append(topic, RECORDS)
+        with house.agent():
+            eventually(lambda: len(house.logs(topic)) == 1)
+        config = scram.client_config | {"sasl.mechanisms": "SCRAM-SHA-256", "sasl.password": "first-password"}
+        mine = {"group.id": "given", "tierstate.store.url": house.store.as_uri(), "log_level": 0}
+        with closing(TieredConsumer({**config, **mine, "tierstate.tier_state.topic": house.tier_topic})) as consumer:
+
+            def read(first: int, end: int) -> bool:
+                """All of these, by a new assignment."""
+                consumer.assign([TopicPartition(topic, 0, first)])
+                offsets = list[int]()
+
+                def more() -> bool:
+                    offsets.extend(_offsets(consumer.consume(500, 1.0)))
+                    return len(offsets) >= end - first
+
+                eventually(more)
+                return offsets == list(range(first, end))
+
+            assert read(0, RECORDS)
+            set_password(scram, "admin", b"given-password")
+            consumer.set_sasl_credentials("admin", "given-password")
+            time.sleep(2 * int(SESSION_MS) / 1000)
+            house.append(topic, RECORDS, first=RECORDS)
+            assert read(0, 2 * RECORDS)
+
+
+def _offsets(messages: list[Any]) -> list[int]:
+    assert not [each.error() for each in messages if each.error() and not each.error().retriable()]
+    return [each.offset() for each in messages if each.error() is None]
 
 
 # --- keys of S3 --------------------------------------------------------------------------------------------------
