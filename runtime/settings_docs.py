@@ -33,8 +33,8 @@ Later wins: defaults, the file, the environment, `--set section.key=value`, `--b
 - Tables keyed by topic can be set in the file only.
 - **A setting needs a restart, a secret does not.** A process reads its settings once, when it starts. It reads again,
   when they change: what `[kafka]` has by `file` (by `command`: when a login is refused) and its TLS files, the keys of
-  `[store]` for S3, `gateway.tls`, `proxy.tls`, `encryption.keyring`, `gateway.auth.tokens`, and the file of
-  `gateway.auth.jwt.keys`: [rotation](rotation.md).
+  `[store]` for S3, the files of `[gateway.tls]` and `[proxy.tls]`, `encryption.keyring`, `gateway.auth.tokens`, and the
+  file of `gateway.auth.jwt.keys`: [rotation](rotation.md).
 """
 
 
