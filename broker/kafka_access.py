@@ -38,15 +38,16 @@ class KafkaAccess(Mapping[str, str]):
         self._kafka = {**self._kafka, "sasl.username": user, "sasl.password": password}
 
     def refuses(self, server: str, reason: object) -> AccessDenied:
-        """Count that a broker (``host:port``) refused our login or certificate, and return the error that names it."""
+        """Count that a login at a broker (``host:port``) failed, and return the error that names it."""
         for each in self._live.values():
             each.renew()
         user, mechanism = self._who()
         self.logins.refused(server, user, mechanism, str(reason))
         facts = {"broker": server, "user": user, "mechanism": mechanism, "reason": reason}
-        return AccessDenied("Kafka refuses the login", **facts)
+        return AccessDenied("the login at Kafka fails", **facts)
 
     def accepts(self, server: str) -> None:
+        """A broker let us in."""
         self.logins.accepted(server, self._who()[0])
 
     def _who(self) -> tuple[str, str]:

@@ -266,7 +266,7 @@ class RawClient:
         deadline = self._clock.monotonic() + timeout
         try:
             self.metadata()
-            connection = self._connect(self._address(broker), deadline)
+            connection, deadline = self._connect(self._address(broker), deadline)
         except TimedOut as error:
             raise BrokerUnavailable("DeleteRecords was not sent", broker=broker, reason=error) from error
         try:
@@ -300,13 +300,13 @@ class RawClient:
         pooled = self._borrow(address)
         if pooled is not None:
             try:
-                return self._ask_and_keep(address, pooled, request, deadline, memo)
+                return self._ask_and_keep(address, pooled, deadline, request, memo)
             except BrokerUnavailable:
                 pass
-        return self._ask_and_keep(address, self._connect(address, deadline), request, deadline, memo)
+        return self._ask_and_keep(address, *self._connect(address, deadline), request, memo)
 
     def _ask_and_keep(
-        self, address: Address, connection: RawConnection, request: Any, deadline: float, memo: AnswerMemo[Any] | None
+        self, address: Address, connection: RawConnection, deadline: float, request: Any, memo: AnswerMemo[Any] | None
     ) -> Any:
         try:
             answer = connection.ask(request, deadline, memo)
@@ -346,18 +346,22 @@ class RawClient:
                 with suppress(BrokerUnavailable, TimedOut, AccessDenied):
                     self._connect_once(address, self._clock.monotonic() + METADATA_SECONDS).close()
 
-    def _connect(self, address: Address, deadline: float) -> RawConnection:
-        """A login that was accepted and is refused now is tried again for a while: who changes a password on the
-        cluster changes it here a moment later.
+    def _connect(self, address: Address, deadline: float) -> tuple[RawConnection, float]:
+        """A connection, and the deadline of what is asked by it.
+
+        A login that was accepted and is refused now is tried again for a while, which is not the caller's time: whoever
+        changes a password on the cluster changes it here a moment later.
         """
         while True:
+            began = self._clock.monotonic()
             try:
-                return self._connect_once(address, deadline)
+                return self._connect_once(address, deadline), deadline
             except AccessDenied:
-                now, since = self._clock.monotonic(), self._refused_at
-                if since is None or now - since > LOGIN_PATIENCE_S or now + LOGIN_AGAIN_S >= deadline:
+                since = self._refused_at
+                if since is None or self._clock.monotonic() - since > LOGIN_PATIENCE_S:
                     raise
             self._clock.sleep(LOGIN_AGAIN_S)
+            deadline += self._clock.monotonic() - began
 
     def _connect_once(self, address: Address, deadline: float) -> RawConnection:
         server = server_of(address)

@@ -24,11 +24,12 @@ class RightsWatch:
     def __init__(self, ask: Callable[[], Sequence[Lacking]], kafka: KafkaAccess, raw: RawClient) -> None:
         self._ask, self._kafka, self._raw = ask, kafka, raw
         self.lacking: tuple[Lacking, ...] = ()
+        self._refusals = 0
         self.returned: Callable[[], None] = lambda: None
 
     def told(self, topic: str | None = None) -> list[str]:
         """Return one sentence for each right that lacks, with the command. ``topic``: no rights on other topics."""
-        return self.refused + [each.told(self._kafka) for each in self.lacking if topic is None or each.concerns(topic)]
+        return [each.told(self._kafka) for each in self.lacking if topic is None or each.concerns(topic)]
 
     @property
     def refused(self) -> list[str]:
@@ -41,9 +42,9 @@ class RightsWatch:
 
     def look(self) -> None:
         """Ask once. A broker that does not answer takes no right away, and gives none."""
-        refused = self.refused
         self._raw.log_in(everywhere=True)
-        if refused and not self.refused:
+        if self._kafka.logins.count != self._refusals and not self.refused:
+            self._refusals = self._kafka.logins.count
             self.returned()
         try:
             found = self._ask()

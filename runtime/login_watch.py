@@ -19,7 +19,7 @@ class LoginRefused:
 
     def __str__(self) -> str:
         return (
-            f"{self.service} refuses the login. server={self.server} user={self.user} mechanism={self.mechanism} "
+            f"the login at {self.service} fails. server={self.server} user={self.user} mechanism={self.mechanism} "
             f"reason={self.reason}"
         )
 
@@ -39,9 +39,12 @@ class LoginWatch:
     def __init__(self, service: str, listener: Callable[[LoginRefused | LoginAccepted], None]) -> None:
         self._service, self._listener = service, listener
         self._refused: dict[str, LoginRefused] = {}
+        self.count = 0
+        """Refusals so far."""
 
     def refused(self, server: str, user: str, mechanism: str, reason: str) -> None:
         told = LoginRefused(self._service, server, user, mechanism, reason)
+        self.count += 1
         again = self._refused.get(server)
         same = again is not None and again.user == user
         self._refused = {**self._refused, server: told}

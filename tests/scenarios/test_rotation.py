@@ -137,7 +137,7 @@ def test_a_password_is_changed_and_one_that_nobody_knows_is_named_until_the_file
             eventually(lambda: named(agent, "user=admin", "SCRAM-SHA-256", server))
             eventually(lambda: named(gateway, "user=admin", "SCRAM-SHA-256", server))
             told = house.json("describe", f"{topic}:0")[0]["agent"]["rights_lacking"]
-            assert any("refuses the login" in each and "user=admin" in each for each in told), told
+            assert any("the login at kafka fails" in each and "user=admin" in each for each in told), told
 
             house.append(topic, RECORDS, first=RECORDS)
             file.write_text("third-password")
