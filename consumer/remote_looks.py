@@ -66,7 +66,7 @@ class RemoteLooks:
         self._opened.close()
 
     def log_in_by(self, user: str, password: str) -> None:
-        """From the next connection on."""
+        """Log in by these from the next connection on."""
         with self._opening:
             kafka = {**self._settings.kafka, "sasl.username": user, "sasl.password": password}
             self._settings = self._settings.model_copy(update={"kafka": kafka})

@@ -34,7 +34,7 @@ class LoginAccepted:
 
 
 class LoginWatch:
-    """Of one service. Thread-safe."""
+    """The logins of this process at one service. Thread-safe."""
 
     def __init__(self, service: str, listener: Callable[[LoginRefused | LoginAccepted], None]) -> None:
         self._service, self._listener = service, listener
@@ -43,6 +43,7 @@ class LoginWatch:
         """Refusals so far."""
 
     def refused(self, server: str, user: str, mechanism: str, reason: str) -> None:
+        """Tell the listener, and remember it until `accepted`."""
         told = LoginRefused(self._service, server, user, mechanism, reason)
         self.count += 1
         again = self._refused.get(server)
@@ -51,6 +52,7 @@ class LoginWatch:
         self._listener(replace(told, again=same))
 
     def accepted(self, server: str, user: str) -> None:
+        """Tell the listener, where the server refused us before."""
         if server not in self._refused:
             return
         self._refused = {name: each for name, each in self._refused.items() if name != server}
@@ -62,7 +64,7 @@ class LoginWatch:
 
     @property
     def servers(self) -> tuple[str, ...]:
-        """Those that refuse us now."""
+        """The servers that refuse us now."""
         return tuple(self._refused)
 
     def troubles(self) -> list[str]:

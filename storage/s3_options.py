@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
@@ -11,6 +13,7 @@ from botocore.credentials import Credentials, ReadOnlyCredentials
 from botocore.handlers import add_expect_header
 from botocore.loaders import Loader, create_loader
 
+from ..runtime import live_secret
 from .object_store import DEFAULT_PART_BYTES
 from .options import MIN_PART_BYTES, StoreOptions
 
@@ -41,28 +44,33 @@ class StoreKeys(Credentials):
 
     def __init__(self, options: StoreOptions) -> None:
         self._options, self._found = options, None if options.credentials else _search()
-        self._signed = self._now()
+        self._searched = float("-inf")
+        """When it was last searched again: a right that lacks is no reason to do so all the time."""
+        self._request = threading.local()
 
     def get_frozen_credentials(self) -> Any:
-        self._signed = self._now()
-        return self._signed
+        self._request.signed_with = found = self._now()
+        return found
 
     def load_credentials(self) -> StoreKeys | None:
         """As botocore's provider. None: there are no keys."""
-        return None if self._signed is None else self
+        return None if self._now() is None else self
 
     def renew(self) -> bool:
-        """The store refused the keys: return whether there are others now."""
-        before = self._signed
+        """The store refused the keys of this thread's last request: return whether there are others now."""
         self._options.renew_keys()
-        if self._found is not None:
-            self._found = _search() or self._found
-        return self._now() != before
+        if self._found is not None and time.monotonic() - self._searched > live_secret.AGAIN_S:
+            self._found, self._searched = _search() or self._found, time.monotonic()
+        return self._now() != self._signed
 
     @property
     def signed_with(self) -> str:
-        """What requests were signed with last. It is no secret."""
+        """The key's id of this thread's last request. It is no secret."""
         return str(self._signed.access_key) if self._signed is not None else ""
+
+    @property
+    def _signed(self) -> ReadOnlyCredentials | None:
+        return getattr(self._request, "signed_with", None)
 
     def _now(self) -> ReadOnlyCredentials | None:
         keys = self._options.keys
