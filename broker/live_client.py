@@ -27,7 +27,7 @@ class LiveClient:
         make: Callable[[dict[str, Any]], Any],
         config: Callable[[Mapping[str, str]], dict[str, Any]],
     ) -> None:
-        """Connects to nothing yet."""
+        """Make no client before `now` asks for it."""
         self._kafka, self._make, self._config = kafka, make, config
         self._lock = threading.Lock()
         self._client: Any = None
@@ -35,7 +35,7 @@ class LiveClient:
         self._files: object = None
 
     def now(self) -> Any:
-        """Return the client. Whoever holds the one before may go on with it."""
+        """Return the client. The one before works as long as somebody holds it."""
         with self._lock:
             login, files = self._login_now(), files_state(tls_files(self._kafka))
             if self._client is None:
@@ -51,13 +51,13 @@ class LiveClient:
             return self._client
 
     def forget(self, client: Any) -> None:
-        """That one is broken: the next `now` makes another."""
+        """Make another client at the next `now`: this one is broken."""
         with self._lock:
             if self._client is client:
                 self._client = None
 
     def close(self) -> None:
-        """An admin client has no close, and ends when nobody holds it. A producer sends what it has."""
+        """Send what a producer has. An admin client has no close, and ends when no one holds it."""
         with self._lock:
             client, self._client = self._client, None
         if client is not None and hasattr(client, "flush"):

@@ -347,10 +347,10 @@ class RawClient:
                     self._connect_once(address, self._clock.monotonic() + METADATA_SECONDS).close()
 
     def _connect(self, address: Address, deadline: float) -> tuple[RawConnection, float]:
-        """A connection, and the deadline of what is asked by it.
+        """Return a connection, and the deadline of what is asked by it.
 
-        A login that was accepted and is refused now is tried again for a while, which is not the caller's time: whoever
-        changes a password on the cluster changes it here a moment later.
+        A login that was accepted and is refused now is tried again for a while, and the deadline moves by as much:
+        people change a password on the cluster, and a moment later here.
         """
         while True:
             began = self._clock.monotonic()

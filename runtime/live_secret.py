@@ -22,7 +22,7 @@ AGAIN_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """Where a value comes from: ``env``, ``file`` or ``command`` of settings. Relative paths begin at ``folder``."""
+    """A reference in settings: ``env``, ``file`` or ``command``. Relative paths begin at ``folder``."""
 
     kind: str
     words: tuple[str, ...]
@@ -56,14 +56,14 @@ class LiveSecret:
         self._ran = time.monotonic()
 
     def now(self) -> str:
-        """Return the value. Of a file that is empty or cannot be read it is the last one."""
+        """Return the value: the last one, where the file is empty or cannot be read."""
         if self._reference.path is not None and (state := files_state([self._reference.path])) != self._seen:
             self._seen = state
             self._read()
         return self.value
 
     def renew(self) -> None:
-        """Somebody refused the value: run the command again."""
+        """Run the command again: a login by the value was refused."""
         if self._reference.kind == "command" and time.monotonic() - self._ran > AGAIN_S:
             self._ran = time.monotonic()
             self._read()

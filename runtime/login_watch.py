@@ -1,4 +1,4 @@
-"""Which logins of this process are refused now. Each refusal is told with the user, the mechanism and the server."""
+"""Which logins of this process are refused now. Each refusal names the user, the mechanism and the server."""
 
 from __future__ import annotations
 

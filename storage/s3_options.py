@@ -53,7 +53,7 @@ class StoreKeys(Credentials):
         return found
 
     def load_credentials(self) -> StoreKeys | None:
-        """As botocore's provider. None: there are no keys."""
+        """Return these keys to botocore, which takes this for a provider. None: there are none."""
         return None if self._now() is None else self
 
     def renew(self) -> bool:

@@ -1,4 +1,4 @@
-"""Secrets are changed while agents and gateways run: nothing restarts, no read fails, and who is refused is named.
+"""Secrets are changed while agents and gateways run: nothing restarts, no read fails, and a refused user is named.
 
 docs/rotation.md tells people to do the same.
 """
@@ -60,7 +60,7 @@ def reading(url: str) -> Iterator[list[str]]:
 
 
 def management(running: Running) -> str:
-    """Where a gateway, or an agent, is asked."""
+    """Return the address of the management port of a gateway, or of an agent."""
     lines = running.out.read_text().splitlines()
     return str(running.said()["management"] if lines else running.says("agent ready")["management"])
 
@@ -76,7 +76,7 @@ def counted(running: Running) -> bool:
 
 
 def named(running: Running, *words: str) -> bool:
-    """In `/readyz` and in a metric now, and in the log by one line for each server."""
+    """Return whether it is named: in `/readyz`, in a metric, and in the log by one line for each server."""
     told = running.events("login refused")
     if not (told and counted(running)):
         return False
@@ -295,7 +295,7 @@ class Certified:
         return self.folder / f"age-{number}"
 
     def put(self, file: str, *sources: Path) -> None:
-        """At one moment."""
+        """Replace a file in one step."""
         beside = self.folder / "beside"
         beside.write_bytes(b"".join(each.read_bytes() for each in sources))
         os.replace(beside, self.folder / file)
