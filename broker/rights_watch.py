@@ -43,7 +43,9 @@ class RightsWatch:
     def look(self) -> None:
         """Ask once. A broker that does not answer takes no right away, and gives none."""
         self._raw.log_in(everywhere=True)
-        if self._kafka.logins.count != self._refusals and not self.refused:
+        if self.refused:
+            return  # no one would answer
+        if self._kafka.logins.count != self._refusals:
             self._refusals = self._kafka.logins.count
             self.returned()
         try:

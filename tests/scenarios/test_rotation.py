@@ -65,13 +65,22 @@ def management(running: Running) -> str:
     return str(running.said()["management"] if lines else running.says("agent ready")["management"])
 
 
+def asked(running: Running, path: str) -> tuple[int, str]:
+    """Status and body of its management port. A machine that is busy may let it answer too late: then the status is 0."""
+    try:
+        status, body = get(f"http://{management(running)}{path}")
+    except OSError as error:
+        return 0, str(error)
+    return status, body.decode()
+
+
 def ready(running: Running) -> str:
-    status, body = get(f"http://{management(running)}/readyz")
-    return "" if status == 200 else body.decode()
+    status, body = asked(running, "/readyz")
+    return "" if status == 200 else body
 
 
 def counted(running: Running) -> bool:
-    body = get(f"http://{management(running)}/metrics")[1].decode()
+    body = asked(running, "/metrics")[1]
     return re.search(r"^tierstate_logins_refused_total\{.*\} [1-9]", body, re.MULTILINE) is not None
 
 
@@ -262,16 +271,17 @@ def test_a_key_of_s3_is_changed_and_one_that_was_revoked_is_named_until_the_file
             eventually(lambda: len(house.logs(topic)) == 1)
             gateway, url = house.gateway()
             eventually(lambda: not ready(gateway) and not ready(agent))
-            with reading(records_url(url, topic)) as failed:
+            ends = records_url(url, topic), records_url(url, topic, RECORDS // 2)  # two chunks: memory has room for one
+            with reading(ends[0]) as failed, reading(ends[1]) as late:
                 accounts.make("second")
                 accounts.use("second")
                 accounts.revoke("first")
-            assert not failed
+            assert not failed + late
 
             accounts.revoke("second")
             eventually(lambda: named(agent, "second", "s3://tier"))
             house.append(topic, RECORDS, first=RECORDS)
-            get(records_url(url, topic))
+            assert {get(each)[0] for each in ends} != {200}
             assert gateway.events("login refused")
             accounts.make("third")
             accounts.use("third")
