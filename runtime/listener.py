@@ -165,12 +165,13 @@ class HoldReported:
 class ChoreFailed:
     """Something for a tier-state partition was not done and comes again (``chore``: archive, checkpoint, custody).
 
-    ``tier_partition`` -1: for none in particular.
+    ``tier_partition`` -1: for none in particular. ``again``: for the same reason as the time before.
     """
 
     chore: str
     tier_partition: int
     error: str
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,7 +119,7 @@ def log_events(logger: FilteringBoundLogger) -> Listener:
     def tell(event: Event) -> None:
         facts = apart({field.name: getattr(event, field.name) for field in fields(event)})
         name = _spaced(type(event).__name__)
-        if isinstance(event, _DETAILS) or (isinstance(event, LoginRefused) and event.again):  # that one is counted
+        if isinstance(event, _DETAILS) or getattr(event, "again", False):  # what comes again is counted
             logger.debug(name, **facts)
         elif isinstance(event, _WARNINGS):
             logger.warning(name, **facts)

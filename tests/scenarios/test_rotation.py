@@ -66,7 +66,7 @@ def management(running: Running) -> str:
 
 
 def asked(running: Running, path: str) -> tuple[int, str]:
-    """Status and body of its management port. A machine that is busy may let it answer too late: then the status is 0."""
+    """Status and body of its management port. A busy machine may let it answer too late: then the status is 0."""
     try:
         status, body = get(f"http://{management(running)}{path}")
     except OSError as error:
@@ -92,7 +92,7 @@ def named(running: Running, *words: str) -> bool:
     servers = [(each["service"], each["server"], each["user"]) for each in told if not each["again"]]
     back = len(running.events("login accepted"))
     assert len(servers) <= len(set(servers)) * (back + 1), told
-    return all(word in ready(running) and word in str(told) for word in words)
+    return all(word in ready(running) and word.rpartition("=")[2] in str(told) for word in words)
 
 
 def records_url(gateway: str, topic: str, offset: int = 0) -> str:
