@@ -26,6 +26,7 @@ from .client_config import bootstrap_addresses
 from .error_codes import error_of
 from .framed_socket import FramedSocket, tls_context
 from .groups import TopicGroups
+from .kafka_access import access_of
 from .raw_connection import RawConnection
 from .sasl import DEFAULT_MECHANISM, Login, own_login, speaks_sasl
 from .wire import Frame, Malformed, length_of, string_of
@@ -65,7 +66,7 @@ class Callers:
         self, kafka: Mapping[str, str], clock: Clock, known: Sequence[Address] = (), timeout: float = 5.0
     ) -> None:
         """``kafka``: our own properties, librdkafka's names. ``known``: brokers beside the bootstrap ones."""
-        self._kafka, self._clock, self._timeout = dict(kafka), clock, timeout
+        self._kafka, self._clock, self._timeout = access_of(kafka), clock, timeout
         self._tls = tls_context(kafka)
         self._addresses = list(dict.fromkeys([*known, *bootstrap_addresses(kafka)]))
         self._tokens: LRUCache[str, tuple[float, Login]] = LRUCache(TOKENS)

@@ -23,6 +23,7 @@ from .bounds import bounds_of_leader, read_bounds, read_bounds_of
 from .existence import may_describe, topic_exists
 from .groups import TopicGroups, read_groups
 from .leadership import Leadership
+from .live_client import LiveClient
 from .local_reads import PATIENCE_S
 from .raw import RawClient
 from .topics import TopicDescription, describe_topic, describe_topics, read_config, read_configs
@@ -115,9 +116,9 @@ class BrokerControl(TopicDirectory, Protocol):
 class KafkaControl:
     """A real cluster."""
 
-    def __init__(self, raw: RawClient, admin: AdminClient, leadership: Leadership) -> None:
+    def __init__(self, raw: RawClient, admin: LiveClient, leadership: Leadership) -> None:
         self._raw = raw
-        self._admin: AdminClient | None = admin
+        self._admin: LiveClient | None = admin
         self._leadership = leadership
         self._described: tuple[RawMetadata, tuple[TopicDescription, ...]] | None = None
 
@@ -175,7 +176,8 @@ class KafkaControl:
     def admin(self) -> AdminClient:
         if self._admin is None:
             raise BrokerUnavailable("the connection is closed")
-        return self._admin
+        admin: AdminClient = self._admin.now()
+        return admin
 
     def close(self) -> None:
         """Of librdkafka's client, which ends when nobody holds it: whoever keeps a reader (a prompt keeps the traceback

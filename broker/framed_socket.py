@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import ssl
 import struct
 from collections.abc import Callable, Mapping
 
 from ..runtime.clock import Clock
+from ..runtime.live_tls import LiveTls
 from ..state.errors import AccessDenied, BrokerUnavailable, CorruptData, InvalidRequest, TimedOut
+from .kafka_access import tls_files
 
 LARGEST_FRAME = 1 << 30
 """Bytes. Brokers bound answers by what was asked for, except for one larger batch; this bounds their mistakes."""
@@ -17,6 +20,7 @@ FIRST_FRAME = 1 << 20
 FOREIGN = {b"\x15\x03": "TLS is spoken here: set security.protocol", b"HT": "HTTP is spoken here, not Kafka"}
 """By the first bytes of an answer to a frame of Kafka: a TLS alert (RFC 8446, 5.1 and 6), or ``HTTP/1.1 400``. As
 lengths they would be 336 MiB and 1.1 GiB."""
+_CERTIFICATE_ALERT = re.compile("ALERT_.*(CERTIFICATE|UNKNOWN_CA|ACCESS_DENIED)")
 
 
 class FramedSocket:
@@ -37,6 +41,8 @@ class FramedSocket:
         except ssl.SSLCertVerificationError as error:
             raise AccessDenied("the broker's certificate is not trusted", address=self._name, reason=error) from error
         except OSError as error:
+            if _refuses_certificate(error):
+                raise AccessDenied("the broker refuses our certificate", address=self._name, reason=error) from error
             raise BrokerUnavailable("no connection to the broker", address=self._name, reason=error) from error
 
     def send(self, frame: bytes, deadline: float) -> None:
@@ -81,6 +87,8 @@ class FramedSocket:
         except TimeoutError as error:
             raise TimedOut("the broker does not answer in time", address=self._name) from error
         except OSError as error:
+            if not self._known and _refuses_certificate(error):  # TLS 1.3 says so after the handshake
+                raise AccessDenied("the broker refuses our certificate", address=self._name, reason=error) from error
             raise BrokerUnavailable("the connection broke", address=self._name, reason=error) from error
         return payload
 
@@ -91,10 +99,20 @@ class FramedSocket:
         return remaining
 
 
+def _refuses_certificate(error: OSError) -> bool:
+    return isinstance(error, ssl.SSLError) and _CERTIFICATE_ALERT.search(error.reason or "") is not None
+
+
 def tls_context(kafka: Mapping[str, str]) -> ssl.SSLContext | None:
-    """librdkafka's ``ssl.*`` properties as Python's; None when ``security.protocol`` has no TLS in it."""
+    """librdkafka's ``ssl.*`` properties as Python's; None when ``security.protocol`` has no TLS in it.
+
+    It keeps up with the files. Raises InvalidRequest where they cannot be read."""
     if "ssl" not in kafka.get("security.protocol", "plaintext").lower():
         return None
+    return LiveTls(lambda: _context(kafka), tls_files(kafka))
+
+
+def _context(kafka: Mapping[str, str]) -> ssl.SSLContext:
     authorities = kafka.get("ssl.ca.location")
     try:
         context = ssl.create_default_context()

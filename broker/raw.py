@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
@@ -20,7 +21,7 @@ from kafka.protocol.metadata import MetadataRequest
 
 from ..runtime.clock import Clock
 from ..state.epochs import LeaderEpoch
-from ..state.errors import BrokerUnavailable, CorruptData, TierstateError, TimedOut
+from ..state.errors import AccessDenied, BrokerUnavailable, CorruptData, TierstateError, TimedOut
 from ..state.ids import BrokerId, TopicId
 from ..state.offsets import Offset, TimestampMs
 from ..state.routing import Isolation
@@ -42,6 +43,7 @@ from .answers import (
 from .client_config import bootstrap_addresses
 from .fetch_spec import FetchSpec
 from .framed_socket import FramedSocket, tls_context
+from .kafka_access import access_of
 from .raw_connection import RawConnection
 from .sasl import own_login
 
@@ -50,6 +52,8 @@ METADATA_SECONDS = 3.0
 """A silent broker is given this long before the next one is asked."""
 IDLE_CONNECTIONS = 8
 """Kept open to each broker; the broker serves one request of a connection at a time, so busy callers need several."""
+LOGIN_AGAIN_S, LOGIN_PATIENCE_S = 0.2, 10.0
+NEVER_LET_IN = float("-inf")
 TOPIC_RESOURCE = 2
 """Kafka's number for topics in DescribeConfigs."""
 
@@ -59,7 +63,7 @@ class RawClient:
 
     def __init__(self, kafka: Mapping[str, str], clock: Clock, timeout: float = 10.0) -> None:
         """``kafka`` in librdkafka's names; what is unknown here is for librdkafka. ``timeout`` seconds a call."""
-        self._kafka = dict(kafka)
+        self._kafka = access_of(kafka)
         self._clock = clock
         self.timeout = timeout
         self._tls = tls_context(kafka)
@@ -68,6 +72,7 @@ class RawClient:
         self._idle: dict[Address, list[RawConnection]] = defaultdict(list)
         self._lock = threading.Lock()
         self._closed = False
+        self._refused_at: float | None = NEVER_LET_IN
         self._whole_metadata = AnswerMemo(metadata_of)
         self._configs = AnswerMemo(configs_of)
 
@@ -261,7 +266,7 @@ class RawClient:
         deadline = self._clock.monotonic() + timeout
         try:
             self.metadata()
-            connection = self._connect(self._address(broker), deadline)
+            connection, deadline = self._connect(self._address(broker), deadline)
         except TimedOut as error:
             raise BrokerUnavailable("DeleteRecords was not sent", broker=broker, reason=error) from error
         try:
@@ -295,13 +300,13 @@ class RawClient:
         pooled = self._borrow(address)
         if pooled is not None:
             try:
-                return self._ask_and_keep(address, pooled, request, deadline, memo)
+                return self._ask_and_keep(address, pooled, deadline, request, memo)
             except BrokerUnavailable:
                 pass
-        return self._ask_and_keep(address, self._connect(address, deadline), request, deadline, memo)
+        return self._ask_and_keep(address, *self._connect(address, deadline), request, memo)
 
     def _ask_and_keep(
-        self, address: Address, connection: RawConnection, request: Any, deadline: float, memo: AnswerMemo[Any] | None
+        self, address: Address, connection: RawConnection, deadline: float, request: Any, memo: AnswerMemo[Any] | None
     ) -> Any:
         try:
             answer = connection.ask(request, deadline, memo)
@@ -327,15 +332,57 @@ class RawClient:
                 connection.close()
         return None
 
-    def _connect(self, address: Address, deadline: float) -> RawConnection:
+    def log_in(self, *, everywhere: bool) -> None:
+        """Log in afresh at every broker that is known, or at those alone that refused it: open connections do not show
+        that a password was changed, nor that it is right again. A broker that is away says nothing.
+        """
+        logins = self._kafka.logins
+        with self._lock:
+            brokers = list(self._brokers.values())
+        names = {server_of(address): address for address in [*brokers, *self._bootstrap]}
+        logins.keep(names)
+        for name, address in names.items():
+            if name in logins.servers or (everywhere and address in brokers):
+                with suppress(BrokerUnavailable, TimedOut, AccessDenied):
+                    self._connect_once(address, self._clock.monotonic() + METADATA_SECONDS).close()
+
+    def _connect(self, address: Address, deadline: float) -> tuple[RawConnection, float]:
+        """Return a connection, and the deadline of what is asked by it.
+
+        A login that was accepted and is refused now is tried again for a while, and the deadline moves by as much:
+        people change a password on the cluster, and a moment later here.
+        """
+        while True:
+            began = self._clock.monotonic()
+            try:
+                return self._connect_once(address, deadline), deadline
+            except AccessDenied:
+                since = self._refused_at
+                if since is None or self._clock.monotonic() - since > LOGIN_PATIENCE_S:
+                    raise
+            self._clock.sleep(LOGIN_AGAIN_S)
+            deadline += self._clock.monotonic() - began
+
+    def _connect_once(self, address: Address, deadline: float) -> RawConnection:
+        server = server_of(address)
         try:
-            return RawConnection(
-                FramedSocket(address, self._tls, self._clock, deadline), own_login(self._kafka), self._clock, deadline
-            )
+            frames = FramedSocket(address, self._tls, self._clock, deadline)
+            connection = RawConnection(frames, own_login(self._kafka), self._clock, deadline)
+            self._refused_at = None
+            self._kafka.accepts(server)
+            return connection
+        except AccessDenied as error:
+            self._refused_at = self._clock.monotonic() if self._refused_at is None else self._refused_at
+            raise self._kafka.refuses(server, error) from error
         except BrokerUnavailable:
             with self._lock:  # a restarted broker may have a new address
                 self._brokers = {broker: known for broker, known in self._brokers.items() if known != address}
             raise
+
+
+def server_of(address: Address) -> str:
+    """Return how an address is named."""
+    return f"{address[0]}:{address[1]}"
 
 
 def _level(isolation: Isolation) -> int:

@@ -19,6 +19,7 @@ from ..state.offsets import Position, TimestampMs
 from ..state.view import Entry
 from .client_config import consumer_config, is_of_groups
 from .error_codes import denied
+from .live_client import LiveClient
 
 UNKNOWN_EPOCH = -1
 FETCH_WAIT_MS = 500
@@ -109,11 +110,22 @@ class KafkaReader:
         self._positions, self._epochs = dict(positions), dict(epochs)
         for partition, position in positions.items():
             self._check_truncation(partition, position)
-        self._consumer: Any = Consumer({**consumer_config(kafka), "fetch.wait.max.ms": FETCH_WAIT_MS})
+        self._client = LiveClient(kafka, Consumer, _config)
+        self._consumer: Any = None
+        self._begin()
+
+    def _begin(self) -> None:
+        """With the client of now, which another one takes the place of when its TLS files change."""
+        client = self._client.now()
+        if client is self._consumer:
+            return
+        if self._consumer is not None:
+            self._consumer.close()
+        self._consumer = client
         # A consumer that knows the leaders begins at once; else its first look takes half a second (seen).
         with suppress(KafkaException):
-            self._consumer.list_topics(name, timeout=3)
-        self._consumer.assign([TopicPartition(name, partition, assigned(at)) for partition, at in positions.items()])
+            client.list_topics(self._name, timeout=3)
+        client.assign([TopicPartition(self._name, number, assigned(at)) for number, at in self._positions.items()])
 
     def _check_truncation(self, partition: int, position: Position) -> None:
         """librdkafka does not check the epoch of a position that it is assigned (seen, 2.16), so it is done here."""
@@ -129,6 +141,7 @@ class KafkaReader:
         entries: dict[int, list[Entry]] = {}
         times: dict[int, list[TimestampMs]] = {}
         following: dict[int, Position] = {}
+        self._begin()
         # consume() alone would wait the whole time-out for its number of records: take one, then what else is there
         first = self._consumer.poll(timeout)
         for message in [] if first is None else [first, *self._consumer.consume(self.MAX_RECORDS, 0)]:
@@ -183,6 +196,10 @@ class KafkaReader:
 
     def close(self) -> None:
         self._consumer.close()
+
+
+def _config(kafka: Mapping[str, str]) -> dict[str, Any]:
+    return {**consumer_config(kafka), "fetch.wait.max.ms": FETCH_WAIT_MS}
 
 
 def _entry(message: Any) -> Entry:

@@ -35,7 +35,9 @@ from .bounds import offset_at
 from .client_config import admin_config, kafka_error, producer_config
 from .error_codes import OFFSET_OUT_OF_RANGE, denied, error_of
 from .fetch_spec import FetchSpec
+from .kafka_access import access_of
 from .leadership import Leadership
+from .live_client import LiveClient
 from .raw import EARLIEST, LATEST, RawClient
 from .tier_reader import KafkaReader, check_head, key_bytes
 from .tier_reader import TierBatch as TierBatch
@@ -147,15 +149,13 @@ class KafkaTierTopic:
         check: Callable[[], list[str]] = list,
         append_timeout_s: float = APPEND_TIMEOUT_S,
     ) -> None:
-        self._kafka, self._name, self._check = kafka, name, check
-        self._append_timeout_s = append_timeout_s
+        self._kafka, self._name, self._check = access_of(kafka), name, check
         self._topic_id, self._mapped = topic_id, mapped_partitions
-        self._admin: Any = AdminClient(admin_config(kafka))
+        self._admin = LiveClient(self._kafka, AdminClient, admin_config)
         self._clock = SystemClock()
-        self._raw = RawClient(kafka, self._clock)
+        self._raw = RawClient(self._kafka, self._clock)
         self._leadership = Leadership(self._raw, self._clock)
-        self._producer: Any = None
-        self._lock = threading.Lock()
+        self._producer = LiveClient(self._kafka, Producer, lambda now: producer_config(now, append_timeout_s))
         self._append_times: dict[int, AppendTime] = {}
 
     @property
@@ -176,7 +176,7 @@ class KafkaTierTopic:
             done.set()
 
         name, sent = key_bytes(key), self._clock.monotonic()
-        producer = self._live_producer()
+        producer = self._producer.now()
         try:
             producer.produce(self._name, value=value, key=name, partition=tier_partition, on_delivery=delivered)
         except (BufferError, KafkaException) as error:
@@ -185,14 +185,15 @@ class KafkaTierTopic:
             while not done.wait(0):
                 # librdkafka ends every message within message.timeout.ms, so this loop ends too
                 producer.poll(0.01)
+                self._producer.now()  # a password that is right again reaches a fact that waits for it
         except KafkaException as error:  # the producer is at its end, and the fact may be on its way
-            self._forget_producer(producer)
+            self._producer.forget(producer)
             said = UnknownOutcome("append may or may not have landed", key=key, reason=kafka_error(error))
             raise self._denied(error, key) or said from error
         failure, position = outcome["error"], outcome["position"]
         if failure is not None:
             if failure.fatal():
-                self._forget_producer(producer)
+                self._producer.forget(producer)
             if refused := self._denied(failure, key):
                 raise refused
             if failure.code() in (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError._INVALID_ARG):
@@ -213,17 +214,6 @@ class KafkaTierTopic:
     def _denied(self, error: Any, key: str) -> AccessDenied | None:
         """Who may write to no topic at all is refused earlier, by the cluster."""
         return denied(error, topic=self._name, needs="WRITE", key=key)
-
-    def _live_producer(self) -> Any:
-        with self._lock:
-            if self._producer is None:
-                self._producer = Producer(producer_config(self._kafka, self._append_timeout_s))
-            return self._producer
-
-    def _forget_producer(self, broken: Any) -> None:
-        with self._lock:
-            if self._producer is broken:
-                self._producer = None
 
     def end(self, tier_partition: int) -> Position:
         # by raw ListOffsets: librdkafka's own answers "not leader" for seconds now and then, on a quiet broker (seen)
@@ -347,14 +337,11 @@ class KafkaTierTopic:
         return found | {number: self._offset(number, which, isolation) for number in left}
 
     def current_topic_id(self) -> str:
-        return describe_topic_id(self._admin, self._name)
+        return describe_topic_id(self._admin.now(), self._name)
 
     def close(self) -> None:
-        with self._lock:
-            if self._producer is not None:
-                self._producer.flush(5)
-                self._producer = None
-        self._admin = None  # it has no close, and ends when nobody holds it
+        self._producer.close()
+        self._admin.close()
         self._raw.close()
 
 

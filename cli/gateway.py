@@ -72,8 +72,8 @@ def opened_gateway(parts: ReadingParts, settings: Settings, listening: socket.so
     open_gateway, feed_gateway_metrics = _gateway()
     from ..broker.callers import Callers, callers_of
 
-    callers = callers_of(settings.kafka, parts.clock, parts.brokers.values())
-    groups = callers or Callers(settings.kafka, parts.clock, tuple(parts.brokers.values()))
+    callers = callers_of(parts.kafka, parts.clock, parts.brokers.values())
+    groups = callers or Callers(parts.kafka, parts.clock, tuple(parts.brokers.values()))
     server: GatewayServer = open_gateway(
         parts.reader,
         settings.gateway,

@@ -72,6 +72,7 @@ def service_logs(context: Context) -> FilteringBoundLogger:
         colour=not context.no_color,
         debug=os.environ.get(DEBUG_VARIABLE) == "1",
         secrets=list(secrets_of(context.settings)),
+        later=lambda: rotated_secrets(context.settings),
     )
     take_library_logs(logger)
     if context.as_json or os.environ.get(FORMAT_VARIABLE) == "json":
@@ -98,6 +99,13 @@ def secrets_of(settings: Settings) -> Iterator[str]:
         for value in dict(one).values() if isinstance(one, BaseModel) else ():
             if isinstance(value, SecretStr):
                 yield value.get_secret_value()
+
+
+def rotated_secrets(settings: Settings) -> list[str]:
+    """Return the secrets that were read again since."""
+    from ..runtime.settings_keys import is_secret, path_of_dotted
+
+    return [secret.value for key, secret in settings.live.items() if is_secret(path_of_dotted(key))]
 
 
 def serve(context: Context, services: Sequence[Service], warn: Warn) -> None:

@@ -55,6 +55,7 @@ class RemoteLooks:
         self._opened = ExitStack()
         self._opening, self._keeping = threading.Lock(), threading.Lock()
         self._parts: tuple[Follower, LogReader] | None = None
+        self._connection: Connection | None = None
         self._runs = RemoteRuns()
         self._wanted: frozenset[TopicIdPartition] = frozenset()
 
@@ -63,6 +64,14 @@ class RemoteLooks:
         self._pool.shutdown(wait=True, cancel_futures=True)
         self._runs.close()
         self._opened.close()
+
+    def log_in_by(self, user: str, password: str) -> None:
+        """Log in by these from the next connection on."""
+        with self._opening:
+            kafka = {**self._settings.kafka, "sasl.username": user, "sasl.password": password}
+            self._settings = self._settings.model_copy(update={"kafka": kafka})
+            if self._connection is not None:
+                self._connection.kafka.use(user, password)
 
     def begin(self, part: AssignedPartition, at: int) -> None:
         part.looking = True
@@ -205,7 +214,7 @@ class RemoteLooks:
                     opened.callback(follower.close)
                     for number in sorted({follower.tier_partition(each) for each in self._wanted}):
                         follower.require_fresh(number, 0, SILENCE_S)
-                    self._parts = follower, connection.reader(follower)
+                    self._parts, self._connection = (follower, connection.reader(follower)), connection
                     self._opened = opened.pop_all()
             return self._parts[1]
 

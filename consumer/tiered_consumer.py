@@ -63,6 +63,12 @@ class TieredConsumer(Consumer):  # type: ignore[misc]
         """Who served it: `Tier.REMOTE` or `Tier.LOCAL`."""
         return Tier.REMOTE if isinstance(message, TieredMessage) else Tier.LOCAL
 
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """As Kafka's consumer; what reads the remote tier logs in by them, too."""
+        self._kafka.set_sasl_credentials(username, password)
+        if self._both is not None:
+            self._looks.log_in_by(username, password)
+
     # --- records --------------------------------------------------------------------------------------------------
 
     def poll(self, timeout: float | None = None) -> Message | None:

@@ -83,12 +83,12 @@ class Agent:
         away = self._away
         return str(away) if away else None
 
-    def returned(self, kind: type[TierstateError]) -> None:
-        """What raised errors of this kind is back: whom it kept waiting is looked at by the next `reconcile`.
+    def returned(self, *kinds: type[TierstateError]) -> None:
+        """What raised errors of these kinds is back: whom it kept waiting is looked at by the next `reconcile`.
 
         Thread-safe.
         """
-        self._returned.append(kind)
+        self._returned.extend(kinds)
 
     @property
     def led_topics(self) -> frozenset[str]:

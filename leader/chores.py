@@ -55,6 +55,8 @@ class ChoreLoop:
         self._failing: set[tuple[str, int]] = set()
         """What failed when last taken comes at its turn only, whoever calls for it."""
         self._custody_due = 0.0
+        self._blind: str | None = None
+        """Why the last look failed."""
 
     @property
     def names(self) -> list[str]:
@@ -71,8 +73,10 @@ class ChoreLoop:
             self._look_around()
             led = sorted(self._led())
         except TierstateError as error:  # a cluster that does not answer now
-            self._listener(ChoreFailed("look", NOBODY, str(error)))
+            before, self._blind = self._blind, str(error)
+            self._listener(ChoreFailed("look", NOBODY, self._blind, again=self._blind == before))
             return
+        self._blind = None
         for number in led:
             for chore in self._chores:
                 if not stop.is_set():

@@ -16,6 +16,7 @@ import ssl
 from collections.abc import Callable, Iterable
 from weakref import WeakKeyDictionary
 
+from ..runtime.live_tls import LiveTls
 from ..runtime.proxy_settings import Proxy
 from ..runtime.setting_types import Address
 from ..runtime.settings import HIGHEST_PORT
@@ -33,7 +34,7 @@ NODE = "{node}"
 class Listeners:
     """Of one loop. ``accept`` gets every connection, and the node it is meant for."""
 
-    def __init__(self, first: socket.socket, settings: Proxy, tls: ssl.SSLContext | None, accept: Accept) -> None:
+    def __init__(self, first: socket.socket, settings: Proxy, tls: LiveTls | None, accept: Accept) -> None:
         """``first``: of the bootstrap listener, bound."""
         self._first, self._listen, self._advertised = first, settings.listen, settings.reachable
         self._port_of = settings.port_of
@@ -90,11 +91,11 @@ class Listeners:
 class _Names:
     """Hosts of one port, by ``pattern`` with ``{node}`` in it. ``tls`` is made to remember what each client asked."""
 
-    def __init__(self, pattern: str, tls: ssl.SSLContext) -> None:
+    def __init__(self, pattern: str, tls: LiveTls) -> None:
         before, _, after = pattern.partition(NODE)
         self._before, self._after = before, after
         self._asked: WeakKeyDictionary[object, str] = WeakKeyDictionary()
-        tls.sni_callback = self._remember
+        tls.each(self._prepare)
 
     def host_of(self, node: int) -> str:
         return f"{self._before}{node}{self._after}"
@@ -104,6 +105,9 @@ class _Names:
         name = self._asked.get(connection, "")
         number = name.removeprefix(self._before).removesuffix(self._after)
         return int(number) if number.isdecimal() and name == self.host_of(int(number)) else ANY
+
+    def _prepare(self, context: ssl.SSLContext) -> None:
+        context.sni_callback = self._remember
 
     def _remember(self, connection: object, name: str | None, context: ssl.SSLContext) -> None:
         self._asked[connection] = name or ""
@@ -133,7 +137,7 @@ def listen_on(listen: Address) -> socket.socket:
         raise InvalidSettings([f"proxy.listen: cannot listen on {listen}, {error.strerror}"]) from error
 
 
-def tls_of(settings: Proxy) -> ssl.SSLContext | None:
+def tls_of(settings: Proxy) -> LiveTls | None:
     """What clients are met with. Raises InvalidSettings for files that cannot be used."""
     tls = settings.tls
     if settings.sni is not None and (settings.sni.count(NODE) != 1 or tls.certificate is None):
@@ -142,9 +146,14 @@ def tls_of(settings: Proxy) -> ssl.SSLContext | None:
         return None
     if tls.certificate is None or tls.key is None:
         raise InvalidSettings(["proxy.tls: certificate and key are needed together"])
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    certificate, key = tls.certificate, tls.key
+
+    def make() -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, key)
+        return context
+
     try:
-        context.load_cert_chain(tls.certificate, tls.key)
+        return LiveTls(make, (certificate, key))
     except (OSError, ssl.SSLError) as error:
         raise InvalidSettings([f"proxy.tls: cannot be used, {error.strerror or error}"]) from error
-    return context

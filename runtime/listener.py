@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from ..state.ids import RemoteSegmentId, TopicIdPartition
 from ..state.offsets import Offset, OffsetRange
+from .login_watch import LoginAccepted as LoginAccepted
+from .login_watch import LoginRefused as LoginRefused
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,12 +165,13 @@ class HoldReported:
 class ChoreFailed:
     """Something for a tier-state partition was not done and comes again (``chore``: archive, checkpoint, custody).
 
-    ``tier_partition`` -1: for none in particular.
+    ``tier_partition`` -1: for none in particular. ``again``: for the same reason as the time before.
     """
 
     chore: str
     tier_partition: int
     error: str
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,6 +363,8 @@ Event = (
     | KeyRingRefused
     | LogFolderLost
     | LogFolderBack
+    | LoginAccepted
+    | LoginRefused
     | GatewayAnswered
     | RemoteFetched
     | ChunkCacheOff

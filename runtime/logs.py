@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import sys
-from collections.abc import Collection, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any, TextIO
 
@@ -29,6 +29,7 @@ from .listener import (
     KeyRingRefused,
     Listener,
     LogFolderLost,
+    LoginRefused,
     PartitionRefused,
     RemoteFetched,
     SecondValueSeen,
@@ -56,6 +57,7 @@ _WARNINGS = (
     ConditionalPutIgnored,
     KeyRingRefused,
     LogFolderLost,
+    LoginRefused,
     CopyFailed,
     PartitionRefused,
     SecondValueSeen,
@@ -74,17 +76,22 @@ def open_logs(
     colour: bool = True,
     debug: bool = False,
     secrets: Collection[str] = (),
+    later: Callable[[], Iterable[str]] = tuple,
     stream: TextIO | None = None,
 ) -> FilteringBoundLogger:
     """A logger to ``stream`` (stderr): JSON on demand or with ``TIERSTATE_LOG=json``, colours only on a terminal, and
     none with ``NO_COLOR`` (no-color.org). Raises InvalidSettings for another ``TIERSTATE_LOG``.
 
     ``secrets``: values that are hidden wherever they stand, also within what a library says; not in names of events.
+    ``later``: the secrets of now, where they change.
     """
     form = environ.get(FORMAT_VARIABLE, "")
     if form not in ("", "text", "json"):
         raise InvalidSettings([f"{FORMAT_VARIABLE} is 'json' or 'text', not {form!r}"])
-    hidden = sorted({secret for secret in secrets if len(secret) >= SHORTEST_SECRET}, key=len, reverse=True)
+
+    def hidden() -> list[str]:
+        return sorted({each for each in (*secrets, *later()) if len(each) >= SHORTEST_SECRET}, key=len, reverse=True)
+
     to = stream if stream is not None else sys.stderr
     renderers: list[structlog.typing.Processor] = [structlog.processors.JSONRenderer(default=_for_programs)]
     if not (as_json or form == "json"):
@@ -97,7 +104,7 @@ def open_logs(
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
             _mask,
-            lambda logger, method, entry: _without(entry, hidden),
+            lambda logger, method, entry: _without(entry, hidden()),
             *renderers,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG if debug else logging.INFO),
@@ -112,10 +119,10 @@ def log_events(logger: FilteringBoundLogger) -> Listener:
     def tell(event: Event) -> None:
         facts = apart({field.name: getattr(event, field.name) for field in fields(event)})
         name = _spaced(type(event).__name__)
-        if isinstance(event, _WARNINGS):
-            logger.warning(name, **facts)
-        elif isinstance(event, _DETAILS):
+        if isinstance(event, _DETAILS) or getattr(event, "again", False):  # what comes again is counted
             logger.debug(name, **facts)
+        elif isinstance(event, _WARNINGS):
+            logger.warning(name, **facts)
         else:
             logger.info(name, **facts)
 

@@ -35,6 +35,8 @@ from .listener import (
     LocalTrimmed,
     LogFolderBack,
     LogFolderLost,
+    LoginAccepted,
+    LoginRefused,
     LogStartMoved,
     OrphansFound,
     PartitionRefused,
@@ -74,6 +76,10 @@ COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "tierstate_key_ring_refusals_total": (
         "Times the key ring's file changed and could not be used: the ring before goes on.",
         (),
+    ),
+    "tierstate_logins_refused_total": (
+        "Logins that a broker or the object store refused.",
+        ("service", "server", "user"),
     ),
     "tierstate_remote_fetch_bytes_total": ("Bytes read from the object store for readers.", ()),
     "tierstate_gateway_answers_total": ("Calls that a gateway answered, by HTTP status.", ("status",)),
@@ -284,6 +290,8 @@ class Metrics:
                 self._add("tierstate_store_conditional_puts_ignored_total", 1)
             case KeyRingRefused():
                 self._add("tierstate_key_ring_refusals_total", 1)
+            case LoginRefused():
+                self._add("tierstate_logins_refused_total", 1, event.service, event.server, event.user)
             case RemoteFetched():
                 self._add("tierstate_remote_fetch_bytes_total", event.bytes)
                 self._seconds["tierstate_remote_fetch_seconds"].observe(event.seconds)
@@ -299,6 +307,7 @@ class Metrics:
                 | LocalTrimmed()
                 | LogFolderBack()
                 | LogFolderLost()
+                | LoginAccepted()
                 | LogStartMoved()
                 | OrphansFound()
                 | PartitionRefused()

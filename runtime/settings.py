@@ -15,6 +15,7 @@ from pydantic import Field, PrivateAttr
 
 from ..state.errors import InvalidSettings
 from .gateway_settings import Gateway
+from .live_secret import LiveSecret
 from .proxy_settings import Proxy
 from .registry_settings import Registry
 from .section import Section
@@ -364,12 +365,16 @@ class Settings(Section):
 
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)
     _masked: frozenset[str] = PrivateAttr(default_factory=frozenset)
+    _live: dict[str, LiveSecret] = PrivateAttr(default_factory=dict)
 
-    def with_origins(self, origins: Mapping[str, str], masked: Set[str]) -> Settings:
-        """These settings, knowing who set each dotted key and which values are never shown."""
+    def with_origins(
+        self, origins: Mapping[str, str], masked: Set[str], live: Mapping[str, LiveSecret] | None = None
+    ) -> Settings:
+        """These settings, knowing who set each dotted key, which values are never shown, and which are read again."""
         known = self.model_copy()
         known._origins = dict(origins)
         known._masked = frozenset(masked)
+        known._live = dict(live or {})
         return known
 
     def origin(self, key: str) -> str:
@@ -378,6 +383,11 @@ class Settings(Section):
 
     def is_masked(self, key: str) -> bool:
         return key in self._masked
+
+    @property
+    def live(self) -> Mapping[str, LiveSecret]:
+        """By dotted key, the values that a file or a command gave, and gives again."""
+        return self._live
 
 
 WAYS = {

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from ..state.errors import InvalidSettings
+from .live_secret import LiveSecret, Reference
 from .settings import FREE, Settings
 from .settings_keys import TOPIC_TABLE, is_duration, is_path, is_secret, path_of_dotted, path_of_environment, unknown
 
@@ -22,6 +23,8 @@ SEARCHED = (Path("tierstate.toml"), Path("/etc/tierstate/tierstate.toml"))
 
 _CREDENTIALS = re.compile(r"[A-Za-z0-9+.-]+://[^/@]*:[^/@]*@")
 """``postgresql://user:password@host``."""
+
+REFERENCES = '{ env = "NAME" }, { file = "PATH" } or { command = ["PROGRAM", "ARGUMENT"] }'
 
 SettingPath = tuple[str, ...]
 
@@ -73,12 +76,16 @@ def settings_from(given: Mapping[str, object], origin: Callable[[str], str] = st
 def _settle(given: Mapping[SettingPath, Given], environ: Mapping[str, str], problems: list[str]) -> Settings:
     tree: dict[str, Any] = {}
     masked: set[str] = set()
+    live: dict[str, LiveSecret] = {}
     for path, one in given.items():
-        reference = _reference(one.value)
+        reference = _reference(one)
         if reference or is_secret(path):
             masked.add(_dotted(path))
         try:
-            _plant(tree, path, _resolved(path, one, reference, environ))
+            value = _resolved(path, one, reference, environ)
+            _plant(tree, path, value)
+            if reference is not None and reference.kind != "env":
+                live[_dotted(path)] = LiveSecret(reference, str(value))
         except ValueError as error:
             problems.append(f"{_dotted(path)}: {error} ({one.origin})")
     origins = {_dotted(path): one.origin for path, one in given.items()}
@@ -88,7 +95,7 @@ def _settle(given: Mapping[SettingPath, Given], environ: Mapping[str, str], prob
         problems += [_problem(details, origins, masked) for details in error.errors()]
     if problems:
         raise InvalidSettings(problems)
-    return settings.with_origins(origins, masked)
+    return settings.with_origins(origins, masked, live)
 
 
 def _find(config: Path | None, environ: Mapping[str, str], searched: Sequence[Path]) -> Path | None:
@@ -116,7 +123,7 @@ def _leaves(table: Mapping[str, object], path: SettingPath) -> list[tuple[Settin
         here = (*path, name)
         if path and path[0] in FREE:  # bootstrap.servers without quotes is a table to TOML
             here = (path[0], ".".join(here[1:]))
-        if isinstance(value, dict) and value and not _reference(value):
+        if isinstance(value, dict) and value and not _is_reference(value):
             found += _leaves(value, here)
         else:
             found.append((here, value))
@@ -160,21 +167,29 @@ def _typed(text: str) -> object:
     return text
 
 
-def _reference(value: object) -> tuple[str, str] | None:
-    if isinstance(value, dict) and len(value) == 1:
-        kind, name = next(iter(value.items()))
-        if kind in ("env", "file") and isinstance(name, str):
-            return kind, name
-    return None
+def _is_reference(value: object) -> bool:
+    if not isinstance(value, dict) or len(value) != 1:
+        return False
+    kind, words = next(iter(value.items()))
+    if kind == "command":
+        return isinstance(words, list) and bool(words) and all(isinstance(each, str) for each in words)
+    return kind in ("env", "file") and isinstance(words, str)
 
 
-def _resolved(path: SettingPath, one: Given, reference: tuple[str, str] | None, environ: Mapping[str, str]) -> object:
+def _reference(one: Given) -> Reference | None:
+    if not isinstance(one.value, dict) or not _is_reference(one.value):
+        return None
+    kind, words = next(iter(one.value.items()))
+    return Reference(kind, tuple(words) if kind == "command" else (words,), one.folder)
+
+
+def _resolved(path: SettingPath, one: Given, reference: Reference | None, environ: Mapping[str, str]) -> object:
     """The value as its class reads it. ValueError: a reference to nothing, or a secret written in the open."""
     value = one.value
     if reference is not None:
-        value = _referenced(*reference, one.folder, environ)
+        value = reference.read(environ)
     elif is_secret(path) and one.open:
-        raise ValueError('a secret is given by reference only: { env = "NAME" } or { file = "PATH" }')
+        raise ValueError(f"a secret is given by reference only: {REFERENCES}")
     if path[0] in FREE and len(path) > 1:
         return _property(path, one, _text(value))
     if is_duration(path) and isinstance(value, int | float) and not isinstance(value, bool):
@@ -186,22 +201,9 @@ def _resolved(path: SettingPath, one: Given, reference: tuple[str, str] | None, 
     return value
 
 
-def _referenced(kind: str, name: str, folder: Path, environ: Mapping[str, str]) -> str:
-    if kind == "env":
-        if name not in environ:
-            raise ValueError(f"the environment variable {name} is not set")
-        return environ[name]
-    try:
-        return (folder / name).read_text(encoding="utf-8").rstrip("\r\n")
-    except OSError as error:
-        raise ValueError(f"the file {folder / name} cannot be read, {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ValueError(f"the file {folder / name} is not UTF-8 text") from None
-
-
 def _property(path: SettingPath, one: Given, text: str) -> str:
-    if one.open and _reference(one.value) is None and _CREDENTIALS.match(text):
-        raise ValueError('an address with a password is given by reference: { env = "NAME" } or { file = "PATH" }')
+    if one.open and not _is_reference(one.value) and _CREDENTIALS.match(text):
+        raise ValueError(f"an address with a password is given by reference: {REFERENCES}")
     return text
 
 

@@ -37,8 +37,8 @@ def azure_client(
     }
     if options.proxy is not None:
         more["proxies"] = {"http": options.proxy, "https": options.proxy}
-    if options.credentials is not None:
-        account, key = options.credentials
+    if options.keys is not None:
+        account, key = options.keys
         url = options.endpoint or f"https://{account}.blob.core.windows.net"
         return ContainerClient(url, container, AzureNamedKeyCredential(account, key), **more), None
     if connection_string is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ..runtime.live_secret import LiveSecret, current
 from ..state.errors import InvalidRequest
 from .object_store import DEFAULT_PART_BYTES, MIB
 from .patience import Limits
@@ -42,13 +43,24 @@ class StoreOptions:
     throttle_timeout: float = 600
     part_bytes: int = DEFAULT_PART_BYTES
     concurrency: int = 4
-    credentials: tuple[str, str] | None = field(default=None, repr=False)
+    credentials: tuple[str | LiveSecret, str | LiveSecret] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.sse_kms_key_id is not None and self.sse != "aws:kms":
             raise InvalidRequest("a KMS key is used with sse = aws:kms only", sse=self.sse)
         if not MIN_PART_BYTES <= self.part_bytes <= MAX_PART_BYTES:
             raise InvalidRequest("S3 takes parts from 5 MiB to 5 GiB", part_bytes=self.part_bytes)
+
+    @property
+    def keys(self) -> tuple[str, str] | None:
+        """``credentials`` as they are now."""
+        return None if self.credentials is None else (current(self.credentials[0]), current(self.credentials[1]))
+
+    def renew_keys(self) -> None:
+        """The store refused them: commands run again."""
+        for each in self.credentials or ():
+            if isinstance(each, LiveSecret):
+                each.renew()
 
     @property
     def limits(self) -> Limits:

@@ -37,7 +37,12 @@ from .store_date import StoreDate
 
 if TYPE_CHECKING:
     from botocore.response import StreamingBody
-    from mypy_boto3_s3.type_defs import DeleteObjectsOutputTypeDef, GetObjectOutputTypeDef, ListObjectsV2OutputTypeDef
+    from mypy_boto3_s3.type_defs import (
+        DeleteObjectsOutputTypeDef,
+        GetObjectOutputTypeDef,
+        HeadObjectOutputTypeDef,
+        ListObjectsV2OutputTypeDef,
+    )
 
 _BATCH = 1000
 
@@ -107,13 +112,16 @@ class S3Store:
 
     def head(self, key: str) -> ObjectInfo:
         full = self._full(key)
+
+        def look() -> HeadObjectOutputTypeDef:
+            return self._client.head_object(Bucket=self._bucket, Key=full, ChecksumMode="ENABLED")
+
         try:
-            found = self._requests.read(
-                key, lambda: self._client.head_object(Bucket=self._bucket, Key=full, ChecksumMode="ENABLED")
-            )
+            found = self._requests.read(key, look)
         except ObjectNotFound:
-            self._requests.missing_is_missing(key, full)
-            raise
+            if self._requests.is_missing(key, full):
+                raise
+            found = self._requests.read(key, look)
         modified_at = TimestampMs(int(found["LastModified"].timestamp() * 1000))
         # else it is one of the parts' checksums, or of who knows what
         own = found.get("ChecksumCRC32C") if found.get("ChecksumType") == "FULL_OBJECT" else None

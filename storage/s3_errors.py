@@ -55,6 +55,15 @@ _BY_STATUS: dict[int, tuple[type[TierstateError], str]] = {
     503: (Throttled, "the store asks to slow down"),
     507: (StorageFull, "the store has no room"),
 }
+KEY_REFUSED = {
+    "InvalidAccessKeyId",
+    "SignatureDoesNotMatch",
+    "XAdminUserNotFound",
+    "InvalidToken",
+    "ExpiredToken",
+    "403",  # of HEAD, whose answer has no body
+}
+"""Codes by which a store may say that it is the key that it refuses, and not a right that lacks."""
 _NO_CREDENTIALS = (
     boto.NoCredentialsError,
     boto.PartialCredentialsError,

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
 import botocore.session
 from botocore.config import Config
+from botocore.credentials import Credentials, ReadOnlyCredentials
 from botocore.handlers import add_expect_header
 from botocore.loaders import Loader, create_loader
 
+from ..runtime import live_secret
 from .object_store import DEFAULT_PART_BYTES
 from .options import MIN_PART_BYTES, StoreOptions
 
@@ -30,20 +34,67 @@ def part_size(options: StoreOptions, asked: int) -> int:
     return options.part_bytes if asked == DEFAULT_PART_BYTES else max(asked, MIN_PART_BYTES)
 
 
-def s3_client(options: StoreOptions) -> S3Client:
+class StoreKeys(Credentials):
+    """The keys that a client signs with, asked for at each request: those of the options, or else of boto's own search.
+
+    boto reads a credentials file once, and a `credential_process` without an expiry: `renew` does so again.
+    """
+
+    method = "explicit"
+
+    def __init__(self, options: StoreOptions) -> None:
+        self._options, self._found = options, None if options.credentials else _search()
+        self._searched = float("-inf")
+        """When it was last searched again: a right that lacks is no reason to do so all the time."""
+        self._request = threading.local()
+
+    def get_frozen_credentials(self) -> Any:
+        self._request.signed_with = found = self._now()
+        return found
+
+    def load_credentials(self) -> StoreKeys | None:
+        """Return these keys to botocore, which takes this for a provider. None: there are none."""
+        return None if self._now() is None else self
+
+    def renew(self) -> bool:
+        """The store refused the keys of this thread's last request: return whether there are others now."""
+        self._options.renew_keys()
+        if self._found is not None and time.monotonic() - self._searched > live_secret.AGAIN_S:
+            self._found, self._searched = _search() or self._found, time.monotonic()
+        return self._now() != self._signed
+
+    @property
+    def signed_with(self) -> str:
+        """The key's id of this thread's last request. It is no secret."""
+        return str(self._signed.access_key) if self._signed is not None else ""
+
+    @property
+    def _signed(self) -> ReadOnlyCredentials | None:
+        return getattr(self._request, "signed_with", None)
+
+    def _now(self) -> ReadOnlyCredentials | None:
+        keys = self._options.keys
+        if keys is not None:
+            return ReadOnlyCredentials(*keys, None)
+        return self._found and self._found.get_frozen_credentials()
+
+
+def _search() -> Any:
+    return botocore.session.get_session().get_credentials()
+
+
+def s3_client(options: StoreOptions, keys: StoreKeys) -> S3Client:
     """Raises BotoCoreError, ValueError. It sends each request once: repeating is `patience.py`'s."""
     style = {True: "path", False: "virtual", None: "path" if options.endpoint is not None else "auto"}[
         options.path_style
     ]
-    access_key, secret_key = options.credentials or (None, None)
     session = botocore.session.get_session()
+    session.register_component("credential_provider", keys)
     session.register_component("data_loader", _loader(session.get_config_variable("data_path")))
     client: Any = session.create_client(
         "s3",
         endpoint_url=options.endpoint,
         region_name=options.region,
-        aws_access_key_id=access_key,
-        aws_secret_access_key=secret_key,
         config=Config(
             connect_timeout=options.connect_timeout,
             read_timeout=options.read_timeout,

@@ -12,14 +12,15 @@ from urllib3.exceptions import HTTPError
 from ..runtime.clock import Clock
 from ..runtime.id_source import IdSource
 from ..runtime.listener import Listener
-from ..state.errors import CorruptData, InvalidRequest, ObjectNotFound, TierstateError, Unavailable
+from ..runtime.login_watch import LoginWatch
+from ..state.errors import AccessDenied, CorruptData, InvalidRequest, ObjectNotFound, TierstateError, Unavailable
 from ..state.offsets import ByteRange
 from .object_store import RangeNotSatisfiable, beyond_end
 from .options import StoreOptions
 from .parts import PartShares
 from .patience import Patience, never
-from .s3_errors import translated
-from .s3_options import s3_client
+from .s3_errors import KEY_REFUSED, translated
+from .s3_options import StoreKeys, s3_client
 from .store_date import DateHeard
 
 if TYPE_CHECKING:
@@ -47,9 +48,11 @@ class S3Requests:
         self.checksum_type: dict[str, Any] = {"ChecksumType": "FULL_OBJECT"}
         """What large objects are asked for: a checksum of the whole; empty where the store refuses that."""
         try:
-            self.client: S3Client = s3_client(options)
+            self._keys = StoreKeys(options)
+            self.client: S3Client = s3_client(options, self._keys)
         except (BotoCoreError, ValueError) as error:
             raise InvalidRequest("the S3 client cannot be built", store=store, reason=error) from error
+        self._logins = LoginWatch("store", listener)
         self.dates = DateHeard(clock)
         self.client.meta.events.register("after-call.s3", self._hear_date)
 
@@ -72,14 +75,30 @@ class S3Requests:
         return self.patience.abort(key, lambda: self.once(key, request))
 
     def once(self, key: str, request: Callable[[], A], range: ByteRange | None = None) -> A:
-        """Without repeating."""
+        """Without repeating, but for a key that was refused where there is another now."""
         try:
-            return request()
+            try:
+                answer = request()
+            except ClientError as error:
+                if error.response.get("Error", {}).get("Code") not in KEY_REFUSED or not self._keys.renew():
+                    raise
+                answer = request()
+            self._logins.accepted(self.store, self._keys.signed_with)
+            return answer
         except (BotoCoreError, ClientError, HTTPError) as error:
             failure = translated(error, key, self.store)
+            if isinstance(failure, AccessDenied):
+                failure = self._refused(failure)
             if range is not None and isinstance(failure, RangeNotSatisfiable):
                 raise beyond_end(key, range, None) from error
             raise failure from error
+
+    def _refused(self, failure: AccessDenied) -> AccessDenied:
+        """With the key that it is about; told where it is the key that the store refuses."""
+        access_key, code = self._keys.signed_with, failure.facts.get("code")
+        if code in KEY_REFUSED - {"403"}:
+            self._logins.refused(self.store, access_key, "S3 key", str(code))
+        return AccessDenied(failure.message, **failure.facts, access_key=access_key or None)
 
     def new_marker(self) -> str:
         return self._ids.uuid().hex()
@@ -120,10 +139,13 @@ class S3Requests:
             )
         return answer["Body"], int(told[2]) + 1, answer["ETag"]
 
-    def missing_is_missing(self, key: str, full: str) -> None:
-        """HEAD has no body to say what was not found: a missing bucket must not read as a missing object."""
+    def is_missing(self, key: str, full: str) -> bool:
+        """HEAD has no body to say what was not found: a missing bucket, or a key that some stores do not find, must not
+        read as a missing object. Raises what the store says of those.
+        """
         try:
             body, _, _ = self.patience.read(key, lambda: self.open_range(key, full, ByteRange(0, 1), None))
         except (ObjectNotFound, RangeNotSatisfiable):
-            return
+            return True
         body.close()
+        return False
