@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
@@ -14,6 +13,7 @@ from botocore.handlers import add_expect_header
 from botocore.loaders import Loader, create_loader
 
 from ..runtime import live_secret
+from ..runtime.clock import Clock
 from .object_store import DEFAULT_PART_BYTES
 from .options import MIN_PART_BYTES, StoreOptions
 
@@ -42,7 +42,8 @@ class StoreKeys(Credentials):
 
     method = "explicit"
 
-    def __init__(self, options: StoreOptions) -> None:
+    def __init__(self, options: StoreOptions, clock: Clock) -> None:
+        self._clock = clock
         self._options, self._found = options, None if options.credentials else _search()
         self._searched = float("-inf")
         """When it was last searched again: a right that lacks is no reason to do so all the time."""
@@ -59,8 +60,9 @@ class StoreKeys(Credentials):
     def renew(self) -> bool:
         """The store refused the keys of this thread's last request: return whether there are others now."""
         self._options.renew_keys()
-        if self._found is not None and time.monotonic() - self._searched > live_secret.AGAIN_S:
-            self._found, self._searched = _search() or self._found, time.monotonic()
+        now = self._clock.monotonic()
+        if self._found is not None and now - self._searched > live_secret.AGAIN_S:
+            self._found, self._searched = _search() or self._found, now
         return self._now() != self._signed
 
     @property

@@ -48,7 +48,7 @@ class S3Requests:
         self.checksum_type: dict[str, Any] = {"ChecksumType": "FULL_OBJECT"}
         """What large objects are asked for: a checksum of the whole; empty where the store refuses that."""
         try:
-            self._keys = StoreKeys(options)
+            self._keys = StoreKeys(options, clock)
             self.client: S3Client = s3_client(options, self._keys)
         except (BotoCoreError, ValueError) as error:
             raise InvalidRequest("the S3 client cannot be built", store=store, reason=error) from error

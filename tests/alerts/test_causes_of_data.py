@@ -56,14 +56,14 @@ class World:
 
     def topic(self, name: str, **config: str) -> str:
         """A new one with records, copied by the agent."""
-        topic = self.house.create(name, **config)
+        topic = self.house.create(name, 1, **config)
         self.house.append(topic, RECORDS)
         eventually(lambda: len(self.house.manifests(topic)) >= 2)
         return topic
 
     def paused(self, name: str, records: int = RECORDS, **config: str) -> str:
         """A new one with records, of which nothing is copied before `resume`."""
-        topic = self.house.create(name, **config)
+        topic = self.house.create(name, 1, **config)
         self.house.run("pause", topic)
         eventually(lambda: self.watched.value(f'tierstate_remote_copy_lag_segments{{topic="{topic}"}}') == 0)
         self.house.append(topic, records)

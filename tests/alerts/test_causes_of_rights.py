@@ -77,11 +77,12 @@ def test_an_acl_that_was_forgotten_keeps_a_topic_from_being_copied(guarded: Watc
 
 def test_a_password_that_was_changed_keeps_an_agent_out(guarded: Watched, kafka: KafkaSandbox) -> None:
     agent = guarded.agent()
-    guarded.quiet("TierstateNotReady")
+    guarded.quiet("TierstateNotReady", "TierstateLoginRefused")
     set_password(kafka, "agent", b"another")
     kafka.stop(0)  # a connection that was let in stays
     kafka.start(0)
     fires(guarded, "TierstateNotReady")
+    fires(guarded, "TierstateLoginRefused")
     failing = f'min_over_time(tierstate_discovery_failing{{cluster="{guarded.cluster}"}}[30s]) == 1'
     eventually(lambda: guarded.prometheus.ask(failing), 120)  # for longer than the broker was away
     guarded.retire(agent)
