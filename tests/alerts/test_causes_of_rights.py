@@ -8,10 +8,12 @@ from functools import partial
 
 import boto3
 import pytest
+from confluent_kafka.admin import AdminClient
 from moto.server import ThreadedMotoServer
 
 from tests.alerts.prometheus import Prometheus, prometheus
 from tests.alerts.watched import Watched
+from tests.broker.beheading import alter
 from tests.broker.guarded import guarded_sandbox, set_password
 from tests.scenarios.house import House, eventually, get
 from tests.scenarios.test_acls import permit
@@ -161,16 +163,19 @@ def test_a_store_that_overwrites_is_noticed(in_bucket: Watched, overwriting: str
     in_bucket.retire(agent)
 
 
-def test_a_store_that_hangs_fails_reads_and_keeps_an_agent_from_being_ready(
+def test_a_store_that_hangs_fails_reads_and_what_it_keeps_from_being_copied_is_lost_soon(
     in_bucket: Watched, bucket: StoreServer, topic: str
 ) -> None:
     agent = in_bucket.agent()
     gateway, url = in_bucket.gateway()
-    in_bucket.quiet("TierstateNotReady", "TierstateReadsFail")
+    in_bucket.quiet("TierstateNotReady", "TierstateReadsFail", "TierstateUncopiedDataIsLostSoon")
     bucket.signal(signal.SIGSTOP)
+    in_bucket.house.append(topic, RECORDS, first=RECORDS)
+    alter(AdminClient({**in_bucket.house.kafka.client_config, "log_level": 0}), topic, "retention.ms", "200000")
     assert get(f"{url}/v1/topics/{topic}/partitions/0/records?offset=0")[0] == 503
     fires(in_bucket, "TierstateNotReady")
     fires(in_bucket, "TierstateReadsFail")
+    fires(in_bucket, "TierstateUncopiedDataIsLostSoon")
     assert in_bucket.value("tierstate_object_store_away") == 1
     bucket.signal(signal.SIGCONT)
     in_bucket.quiet("TierstateNotReady")
