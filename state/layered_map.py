@@ -1,4 +1,4 @@
-"""A mapping that many views share but for a few entries: a view after one more fact copies those few, not all."""
+"""A mapping of which many views share most entries: a view after one more fact copies the few that differ."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ V = TypeVar("V")
 
 
 class LayeredMap(Mapping[K, V]):
-    """It never changes. ``changes`` stand above ``base``, where None removes an entry; neither may change later."""
+    """An immutable mapping: ``changes`` override ``base``, and None removes an entry. Neither may change later."""
 
     __slots__ = ("_base", "_changes", "_len")
 
@@ -37,9 +37,9 @@ class LayeredMap(Mapping[K, V]):
 
 
 class LayeredTable(Generic[K, V]):
-    """What `LayeredMap` shows of it stays as it is while entries are put. Not thread-safe.
+    """A table whose `LayeredMap` snapshots do not change when entries are put. Not thread-safe.
 
-    With n entries, putting one and showing all costs in the order of the square root of n.
+    With n entries, one put and one snapshot cost in the order of the square root of n.
     """
 
     __slots__ = ("_base", "_changes")
@@ -49,7 +49,7 @@ class LayeredTable(Generic[K, V]):
         self._changes: dict[K, V | None] = {}
 
     def put(self, key: K, value: V | None) -> V | None:
-        """Return what stood there; ``value`` None removes it."""
+        """Set the value of ``key`` and return the previous one. A ``value`` of None removes the entry."""
         before = self._changes.pop(key) if key in self._changes else self._base.get(key)
         if value is not None or key in self._base:
             self._changes[key] = value
