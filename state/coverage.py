@@ -52,15 +52,15 @@ class Coverage:
         parts, plain = _parts(segments[begin : bisect_right(segments, last, key=_start)], self.lineage)
         if not (plain and self._plain):
             return Coverage(segments, self.lineage)
-        found, middle = Coverage.__new__(Coverage), list(_disjoint(parts))
-        found.segments, found.lineage, found._plain = segments, self.lineage, plain
-        found.owned = (*self.owned[:low], *middle, *self.owned[high:])
-        found._starts = self._starts[:low] + [piece.offsets.start for piece in middle] + self._starts[high:]
+        coverage, middle = Coverage.__new__(Coverage), list(_disjoint(parts))
+        coverage.segments, coverage.lineage, coverage._plain = segments, self.lineage, plain
+        coverage.owned = (*self.owned[:low], *middle, *self.owned[high:])
+        coverage._starts = self._starts[:low] + [piece.offsets.start for piece in middle] + self._starts[high:]
         gaps, end = self._gaps_before, low + len(middle)
         before, after = gaps[: bisect_left(gaps, low)], gaps[bisect_right(gaps, high) :]
-        between = found._parted(low, min(end + 1, len(found.owned)))
-        found._gaps_before = before + between + [at + end - high for at in after]
-        return found
+        between = coverage._parted(low, min(end + 1, len(coverage.owned)))
+        coverage._gaps_before = before + between + [at + end - high for at in after]
+        return coverage
 
     def _window(self, first: int, last: int) -> tuple[int, int]:
         """Return the indexes ``low`` to ``high`` (excluded) of owned ranges that a change in first..last may affect.
@@ -87,9 +87,9 @@ class Coverage:
 
     def at(self, offset: int) -> OwnedRange | None:
         """Return the range that owns this offset, or None if there is none. O(log n)."""
-        found = bisect_right(self._starts, offset)
-        if found and offset <= self.owned[found - 1].offsets.end:
-            return self.owned[found - 1]
+        above = bisect_right(self._starts, offset)
+        if above and offset <= self.owned[above - 1].offsets.end:
+            return self.owned[above - 1]
         return None
 
     def next_start(self, offset: int) -> Offset | None:

@@ -47,7 +47,7 @@ from collections.abc import Mapping
 
 
 class TierstateError(Exception):
-    """The base class. ``TierstateError("segment is gone", partition="orders-3")`` prints its facts after the message."""
+    """The base class. ``TierstateError("segment is gone", partition="orders-3")`` adds its facts after the message."""
 
     def __init__(self, message: str, **facts: object) -> None:
         self.message = message

@@ -40,13 +40,13 @@ class Leaders:
 
     @classmethod
     def among(cls, facts: Iterable[LiveFact]) -> Leaders:
-        begun = [(term, live.fact) for live in facts if (term := term_begun(live)) is not None]
-        begun.sort(key=lambda each: each[0].position)
-        readable = [(term.order, fact) for term, fact in begun if isinstance(fact, LeaderElected)]
+        terms = [(term, live.fact) for live in facts if (term := term_begun(live)) is not None]
+        terms.sort(key=lambda each: each[0].position)
+        readable = [(term.order, fact) for term, fact in terms if isinstance(fact, LeaderElected)]
         return cls(
-            terms={term.position: term for term, _ in begun},
-            positions=tuple(term.position for term, _ in begun),
-            highest_to=tuple(accumulate((term for term, _ in begun), _higher)),
+            terms={term.position: term for term, _ in terms},
+            positions=tuple(term.position for term, _ in terms),
+            highest_to=tuple(accumulate((term for term, _ in terms), _higher)),
             leader=max(readable, key=lambda each: each[0])[1] if readable else None,
         )
 
@@ -64,14 +64,14 @@ class Leaders:
         """Return whether a fact at ``position`` by ``term`` is fenced."""
         if term.position >= position:
             return True
-        begun = self.terms.get(term.position)
-        if begun is not None and begun != term:
+        live_term = self.terms.get(term.position)
+        if live_term is not None and live_term != term:
             return True
         below = bisect_left(self.positions, position)
         if below == 0:
             return False
         highest = self.highest_to[below - 1]
-        return highest is not begun and highest.order > term.order
+        return highest is not live_term and highest.order > term.order
 
 
 def _higher(one: Term, other: Term) -> Term:

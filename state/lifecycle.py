@@ -89,8 +89,8 @@ def segment_meaning(segment_id: RemoteSegmentId, facts: Iterable[LiveFact], lead
     accepted = [live for live in deletes if live.key not in fenced]
     mismatch = _mismatch(started, finished) if finished is not None else None
     if accepted:
-        gone = any(isinstance(live.fact, SegmentDeleteFinished) for live in accepted)
-        state = SegmentState.DELETE_SEGMENT_FINISHED if gone else SegmentState.DELETE_SEGMENT_STARTED
+        deleted = any(isinstance(live.fact, SegmentDeleteFinished) for live in accepted)
+        state = SegmentState.DELETE_SEGMENT_FINISHED if deleted else SegmentState.DELETE_SEGMENT_STARTED
     elif finished is not None:
         readable = finished.key not in fenced and mismatch is None and _foreign([finished]) is None
         state = SegmentState.COPY_SEGMENT_FINISHED if readable else SegmentState.ABANDONED
@@ -120,8 +120,8 @@ def _foreign(facts: Iterable[LiveFact]) -> str | None:
 
 def _contradiction(copies: list[LiveFact], deletes: list[LiveFact], mismatch: str | None) -> str | None:
     """Return what is illegal among the accepted facts of a segment. ``mismatch``: the result of `_mismatch`."""
-    begun = next((live for live in deletes if isinstance(live.fact, SegmentDeleteStarted)), None)
-    if deletes and begun is None and copies:
+    delete_started = next((live for live in deletes if isinstance(live.fact, SegmentDeleteStarted)), None)
+    if deletes and delete_started is None and copies:
         return f"{_at(deletes[0])} without a delete-started, but {_at(copies[0])} lives"
     finished = next((live for live in copies if isinstance(live.fact, SegmentCopyFinished)), None)
     if finished is None or not isinstance(finished.fact, SegmentCopyFinished):
@@ -159,5 +159,5 @@ def kept_segments(settled: Iterable[ContradictionSettled]) -> frozenset[RemoteSe
     """Return the segments whose objects a person keeps. The segment counts, not the whole text of the contradiction: a
     fact that lands again changes the text, and the objects must not be deleted because of that*.
     """
-    found = (contradicted_segment(fact.contradiction) for fact in settled if fact.keep)
-    return frozenset(segment_id for segment_id in found if segment_id is not None)
+    segment_ids = (contradicted_segment(fact.contradiction) for fact in settled if fact.keep)
+    return frozenset(segment_id for segment_id in segment_ids if segment_id is not None)

@@ -48,11 +48,11 @@ def confirmed_end(lineage: Lineage, ask: Callable[[LeaderEpoch], EpochEnd | None
     logs with a common epoch are equal up to where the first leaves it, since one leader began it (decision 0016).
     """
     epochs = [entry.epoch for entry in lineage.entries]
-    while epochs and (found := ask(epochs[-1])) is not None:
-        owned = lineage.owned_by(found.epoch)
-        if owned is not None:
-            return found.end if owned[1] is None else min(found.end, owned[1])
-        epochs = [epoch for epoch in epochs if epoch < found.epoch]
+    while epochs and (answer := ask(epochs[-1])) is not None:
+        span = lineage.owned_by(answer.epoch)
+        if span is not None:
+            return answer.end if span[1] is None else min(answer.end, span[1])
+        epochs = [epoch for epoch in epochs if epoch < answer.epoch]
     return Offset(0)
 
 
@@ -68,10 +68,10 @@ def compose(checkpoint: Lineage, elders: Iterable[Lineage]) -> tuple[Lineage, bo
     if not checkpoint.entries:
         return checkpoint, True
     first = checkpoint.entries[0]
-    know = [elder for elder in elders if (owned := elder.owned_by(first.epoch)) and owned[0] <= first.start_offset]
-    if not know:
+    candidates = [elder for elder in elders if (span := elder.owned_by(first.epoch)) and span[0] <= first.start_offset]
+    if not candidates:
         return checkpoint, first.start_offset == 0
-    elder = min(know, key=lambda each: each.entries[0].start_offset)
+    elder = min(candidates, key=lambda each: each.entries[0].start_offset)
     below = tuple(entry for entry in elder.entries if entry.epoch <= first.epoch)
     return Lineage(below + checkpoint.entries[1:]), True
 
@@ -95,10 +95,10 @@ def readable_ranges(segment: RemoteSegment, lineage: Lineage) -> tuple[OffsetRan
     for at, entry in enumerate(entries):
         start = max(entry.start_offset, segment.offsets.start)
         end = entries[at + 1].start_offset - 1 if at + 1 < len(entries) else segment.offsets.end
-        owned = lineage.owned_by(entry.epoch)
-        if owned is None or end < start:
+        span = lineage.owned_by(entry.epoch)
+        if span is None or end < start:
             continue
-        own_start, own_stop = owned
+        own_start, own_stop = span
         if entry.epoch != lineage.entries[0].epoch:
             start = max(start, own_start)
         if own_stop is not None:
@@ -125,8 +125,8 @@ def shared_end(said: Lineage, ruling: Lineage) -> Offset | None:
     epoch = last_common(said, ruling)
     if epoch is None:
         return ruling.first_offset
-    owned = [owner for lineage in (said, ruling) if (owner := lineage.owned_by(epoch))]
-    return min((stop for _, stop in owned if stop is not None), default=None)
+    spans = [owner for lineage in (said, ruling) if (owner := lineage.owned_by(epoch))]
+    return min((stop for _, stop in spans if stop is not None), default=None)
 
 
 def last_common(said: Lineage, ruling: Lineage) -> LeaderEpoch | None:
@@ -150,8 +150,8 @@ def below(lineage: Lineage, offset: Offset) -> Lineage:
 
     If no epoch begins there, return the first entry: an empty lineage would mean that none was recorded.
     """
-    begun = lineage.up_to(Offset(offset - 1))
-    return begun if begun.entries else Lineage(lineage.entries[:1])
+    lower = lineage.up_to(Offset(offset - 1))
+    return lower if lower.entries else Lineage(lineage.entries[:1])
 
 
 def log_start_on(fact: LogStartAdvanced, ruling: Lineage) -> Offset:
@@ -173,13 +173,13 @@ def begun_after(epoch: LeaderEpoch, ruling: Lineage) -> Offset | None:
 
 def highest_log_start(said: Iterable[LogStartAdvanced], ruling: Lineage) -> Offset | None:
     """Return the highest log start that holds; None without facts. It is 0 for a new log, whatever the facts name."""
-    found: Offset | None = None
+    highest: Offset | None = None
     for fact in sorted(said, key=lambda each: each.log_start, reverse=True):
-        if found is not None and fact.log_start <= found:
+        if highest is not None and fact.log_start <= highest:
             break
         holds = log_start_on(fact, ruling)
-        found = holds if found is None else max(found, holds)
-    return found
+        highest = holds if highest is None else max(highest, holds)
+    return highest
 
 
 def stands_for(log_start: LogStartAdvanced, other: LogStartAdvanced) -> bool:

@@ -56,9 +56,9 @@ class LocalSegments(tuple[LocalSegment, ...]):
         """Return the same rolled segments with this active one; the same object if the active one is unchanged."""
         if self and self[-1] == active and len(self) > len(self.rolled):
             return self
-        found = tuple.__new__(LocalSegments, (*self.rolled, active))
-        found._rolled = self._rolled
-        return found
+        segments = tuple.__new__(LocalSegments, (*self.rolled, active))
+        segments._rolled = self._rolled
+        return segments
 
     @property
     def rolled(self) -> tuple[LocalSegment, ...]:

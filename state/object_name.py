@@ -39,18 +39,18 @@ class ObjectName:
     @classmethod
     def parse(cls, base_key: str, start: int = 0) -> ObjectName | None:
         """Parse a key without its suffix, from ``start`` on. Returns None if it is not such a name."""
-        found = _NAME.fullmatch(base_key, start) if start <= len(base_key) else None
-        if found is None:
+        match = _NAME.fullmatch(base_key, start) if start <= len(base_key) else None
+        if match is None:
             return None
-        partition, offset = int(found["partition"]), int(found["offset"])
-        if len(str(partition)) != len(found["partition"]) or offset >= 2**63:
+        partition, offset = int(match["partition"]), int(match["offset"])
+        if len(str(partition)) != len(match["partition"]) or offset >= 2**63:
             return None
         try:
-            place = TopicIdPartition(TopicId(found["topic_id"]), partition)
-            segment_id = RemoteSegmentId(found["segment_id"])
+            place = TopicIdPartition(TopicId(match["topic_id"]), partition)
+            segment_id = RemoteSegmentId(match["segment_id"])
         except InvalidRequest:
             return None
-        return cls(found["topic"], place, Offset(offset), segment_id)
+        return cls(match["topic"], place, Offset(offset), segment_id)
 
     def __str__(self) -> str:
         return f"{self.topic}{_behind_topic(self.partition, self.base_offset, self.segment_id)}"

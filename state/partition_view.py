@@ -129,12 +129,12 @@ class PartitionView:
 
     def _log_start_known(self, lineage: Lineage) -> Offset | None:
         """Return the highest log start that holds here, among those whose lineage belongs to the same log."""
-        said = (
+        facts = (
             fact
             for fact in self.log_starts
             if not fact.lineage.entries or last_common(fact.lineage, lineage) is not None
         )
-        return highest_log_start(said, lineage)
+        return highest_log_start(facts, lineage)
 
     @property
     def copied_to(self) -> Offset:
@@ -170,13 +170,13 @@ class PartitionView:
 
         Another branch of the log may have records there, and no person accepted their loss.
         """
-        found = []
+        gaps = []
         for fact in self.accepted_gaps:
             if last_common(fact.lineage, self.lineage) is not None:
                 end = holds_up_to(Offset(fact.offsets.end + 1), fact.lineage, self.lineage) - 1
                 if end >= fact.offsets.start:
-                    found.append((fact, OffsetRange(fact.offsets.start, Offset(end))))
-        return found
+                    gaps.append((fact, OffsetRange(fact.offsets.start, Offset(end))))
+        return gaps
 
     def accepted_to(self, offset: int) -> Offset | None:
         """Return the last offset of the accepted gap that contains this one, or None if there is none."""

@@ -49,13 +49,13 @@ class Places:
     def of(self, tier_partition: int, key: str) -> Place:
         """Return the place of a key in a tier-state partition. Never raises, whatever the key is."""
         cut = key.find("/", key.find("/") + 1)
-        known = self._known.get(key[:cut]) if cut > 0 else None
-        if known is None or _SURELY_OURS.fullmatch(key, cut + 1) is None:
+        entry = self._known.get(key[:cut]) if cut > 0 else None
+        if entry is None or _SURELY_OURS.fullmatch(key, cut + 1) is None:
             try:
-                known = self._parsed(key, cut)
+                entry = self._parsed(key, cut)
             except InvalidRequest as error:
                 return Place(None, str(error))
-        number, place = known
+        number, place = entry
         if number is None or number == tier_partition:
             return place
         return Place(None, f"its key belongs in tier-state partition {number}")

@@ -44,14 +44,14 @@ def local_retention_end(segments: Sequence[LocalSegment], retention: TopicRetent
     one: by time if ``now - max_timestamp > local.retention.ms``, by size while the rest is still
     ``>= local.retention.bytes`` (Kafka's ``deleteRetentionMsBreachedSegments`` and its counterpart by size).
     """
-    local, gone = LocalSegments.of(segments), 0
+    local, expired = LocalSegments.of(segments), 0
     if retention.local_bytes >= 0:
-        gone = local.released(retention.local_bytes)
+        expired = local.released(retention.local_bytes)
     if retention.local_ms >= 0:
-        gone = max(gone, local.all_older(now - retention.local_ms))
-        while gone < len(local.rolled) and now - local[gone].max_timestamp > retention.local_ms:
-            gone += 1  # it follows a segment that expired by size alone
-    return local[gone - 1].next_base if gone else None
+        expired = max(expired, local.all_older(now - retention.local_ms))
+        while expired < len(local.rolled) and now - local[expired].max_timestamp > retention.local_ms:
+            expired += 1  # it follows a segment that expired by size alone
+    return local[expired - 1].next_base if expired else None
 
 
 @dataclass(frozen=True)

@@ -101,8 +101,8 @@ def log_start(view: PartitionView, bounds: LocalBounds) -> Offset:
 
     A log that ends below the log start is not the log that the view describes: its term has not begun yet.
     """
-    known = view.log_start is not None and view.log_start <= bounds.high_watermark
-    return view.log_start if known and view.log_start is not None else bounds.local_start
+    is_same_log = view.log_start is not None and view.log_start <= bounds.high_watermark
+    return view.log_start if is_same_log and view.log_start is not None else bounds.local_start
 
 
 def in_force(view: PartitionView, bounds: LocalBounds) -> bool:
@@ -110,8 +110,8 @@ def in_force(view: PartitionView, bounds: LocalBounds) -> bool:
 
     Otherwise it may be a branch that an unclean election cut off, and the leader's agent may be down.
     """
-    said, leads = view.leader, bounds.leader_epoch
-    return said is not None and leads is not None and said.epoch >= leads
+    leader, epoch = view.leader, bounds.leader_epoch
+    return leader is not None and epoch is not None and leader.epoch >= epoch
 
 
 def sure_end(view: PartitionView, bounds: LocalBounds, confirmed: Offset | None) -> Offset:
@@ -197,13 +197,13 @@ def _not_in_the_remote_tier(
 ) -> Exception:
     start, sure = sure_log_start(view, bounds, confirmed), sure_end(view, bounds, confirmed)
     local = offset >= bounds.local_start
-    covered = Offset(0 if start is None else view.coverage.prefix_end(start) + 1)
-    said_beyond = covered > max(start or 0, sure) or view.coverage.at(offset) is not None
-    if start is None or (said_beyond if local else offset >= sure):
+    covered_end = Offset(0 if start is None else view.coverage.prefix_end(start) + 1)
+    is_unsure = covered_end > max(start or 0, sure) or view.coverage.at(offset) is not None
+    if start is None or (is_unsure if local else offset >= sure):
         return unconfirmed(view, bounds, confirmed, offset=offset)
     if local:
-        said = "offset is not in the remote tier yet"
-        return OffsetOutOfRange(said, valid_start=start, valid_end=covered, offset=offset)
+        message = "offset is not in the remote tier yet"
+        return OffsetOutOfRange(message, valid_start=start, valid_end=covered_end, offset=offset)
     following = view.coverage.next_start(offset)
     gap_end = min(bounds.local_start, end, sure, following if following is not None else end) - 1
     return LogGap("offsets belong to no tier", start=offset, end=gap_end, topic=view.topic, partition=view.partition)

@@ -70,8 +70,8 @@ def _in_order(segments: Iterable[SegmentMeaning]) -> list[RemoteSegment]:
 
 
 def _is_unusual(meaning: SegmentMeaning) -> bool:
-    settled = meaning.state is SegmentState.COPY_SEGMENT_FINISHED
-    return not settled or bool(meaning.fenced) or meaning.contradiction is not None
+    is_readable = meaning.state is SegmentState.COPY_SEGMENT_FINISHED
+    return not is_readable or bool(meaning.fenced) or meaning.contradiction is not None
 
 
 def _place(segment: RemoteSegment) -> tuple[int, int, str]:

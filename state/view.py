@@ -226,10 +226,10 @@ class MemoryView:
     ) -> list[SecondValue]:
         with self._lock:
             tier = self._tier(tier_partition)
-            found = [second for entry in entries if (second := self._land(tier_partition, tier, entry))]
+            seconds = [second for entry in entries if (second := self._land(tier_partition, tier, entry))]
             tier.position, tier.epoch, tier.anchor = following, epoch, anchor or tier.anchor
             tier.dropped |= frozenset(dropped)
-            return found
+            return seconds
 
     def _land(self, tier_partition: int, tier: _TierPartition, entry: Entry) -> SecondValue | None:
         place = self._places.of(tier_partition, entry.key)
