@@ -1,4 +1,4 @@
-"""Which rolled segment is copied next. Pure."""
+"""Chooses the rolled segment that is copied next. Pure."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ class CopyCandidate:
 
     @property
     def offsets(self) -> OffsetRange:
-        """From its base to the next segment's base minus one; records may end earlier."""
+        """Return the offsets from its base to the next segment's base minus one; the records may end earlier."""
         return OffsetRange(self.base_offset, Offset(self.next_base - 1))
 
 
 @dataclass(frozen=True, slots=True)
 class NothingToCopy:
-    """Why no segment is a candidate now."""
+    """The decision to copy nothing now; ``why`` is the reason."""
 
     why: Why
 
 
 def copied_offset(view: PartitionView, bounds: LocalBounds) -> Offset:
-    """The end of gap-free accepted coverage that starts at max(log start, local start)*; start - 1 when none.
+    """Return the end of gap-free accepted coverage from max(log start, local start)* on; start - 1 if there is none.
 
-    *Starting at the log start alone would never copy again once a gap below the local start exists.
+    *With the log start alone, nothing would ever be copied again once a gap below the local start exists.
     """
     return view.coverage.prefix_end(max(view.log_start or 0, bounds.local_start))
 
@@ -45,12 +45,12 @@ def copied_offset(view: PartitionView, bounds: LocalBounds) -> Offset:
 def next_candidate(
     view: PartitionView, seen: Observed, now: TimestampMs, lag_ms: int = 0, pinned_s: float = 0.0
 ) -> CopyCandidate | NothingToCopy:
-    """The rolled segment that contains copied offset + 1.
+    """Return the rolled segment that contains copied offset + 1, or the reason why it is not copied now.
 
-    A copy of an offset that the broker's checkpoint gives no epoch would cover nothing, and be made again and again*.
-    ``lag_ms`` keeps young segments local only (``copy.lag``); records of the future are not young (KIP-1241): who knows
-    when they will be. ``pinned_s``: how long this agent has seen the last stable offset where it is, below the high
-    watermark.
+    If the broker's checkpoint gives the offset no epoch, a copy would cover nothing and be repeated again and again*.
+    ``lag_ms`` keeps young segments local only (``copy.lag``). Segments with records in the future do not count as young
+    (KIP-1241), because that might never end. ``pinned_s``: for how many seconds this agent has seen the last stable
+    offset unchanged, below the high watermark.
     """
     bounds, epochs = seen.bounds, seen.epochs
     wanted = copied_offset(view, bounds) + 1
@@ -74,7 +74,7 @@ def next_candidate(
 
 
 def why_not_stable(segment: LocalSegment, bounds: LocalBounds, pinned_s: float) -> Why:
-    """Why a rolled segment is not wholly below the last stable offset."""
+    """Return why a rolled segment is not wholly below the last stable offset. ``pinned_s``: as in `next_candidate`."""
     stable, high = bounds.last_stable_offset, bounds.high_watermark
     pinned = lasting(1000 * int(pinned_s))
     where = f"segment {_range(segment)} of {segment.size_bytes:,} bytes"

@@ -1,4 +1,4 @@
-"""`docs/reasons.md`, made from `reasons.py`: ``python -m tierstate.rules.reasons_page > docs/reasons.md``."""
+"""Generates `docs/reasons.md` from `reasons.py`: ``python -m tierstate.rules.reasons_page > docs/reasons.md``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Each of them is produced on a real broker by `tests/scenarios/test_reasons.py`. 
 
 
 def reasons_page() -> str:
-    """The whole page, a line a kind, in the order of `Reason`."""
+    """Return the whole page with one line for each kind, in the order of `Reason`."""
     return INTRODUCTION + "".join(_lines())
 
 

@@ -1,4 +1,4 @@
-"""What a person may say where nothing else says it: how a log goes on below its broker's checkpoint. Pure."""
+"""Prepares a person's decision on how a log continues below its broker's checkpoint, if no fact shows it. Pure."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from .recovery import lineage_of
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """A lineage that is unknown. ``begins``: the first epoch that the term in force knows, and where.
+    """An unknown lineage. ``begins``: the first epoch that the term in force knows, and its start offset.
 
-    ``elder``: the newest term that knows what is remote; None: only the segments' own epochs tell (``known``).
-    ``continues`` and ``anew``: what is believed if the log went on, and if it is another one.
+    ``elder``: the newest term that knows the remote segments. ``known``: its lineage, or without one that of the
+    segments' own epochs. ``continues``: the result if the log continued; ``anew``: the result if it is another log.
     """
 
     begins: tuple[int, int]
@@ -26,7 +26,7 @@ class Unknown:
 
 
 def unknown_of(view: PartitionView) -> Unknown | None:
-    """None where there is nothing to settle: the lineage is known, or the term in force knows no epoch at all."""
+    """Return the lineage to settle. Returns None if it is known, or if the term in force knows no epoch at all."""
     if not view.lineage_unknown or not view.lineage.entries:
         return None
     first = view.lineage.entries[0]
