@@ -53,24 +53,24 @@ def next_candidate(
     offset unchanged, below the high watermark.
     """
     bounds, epochs = seen.bounds, seen.epochs
-    wanted = copied_offset(view, bounds) + 1
+    next_offset = copied_offset(view, bounds) + 1
     local = LocalSegments.of(seen.segments)
-    for segment in local.rolled[(at := local.number_at(wanted)) : at + 1]:
-        if segment.base_offset > wanted:
-            said = f"offset {wanted} is in no local segment: the next one begins at {segment.base_offset}"
-            return NothingToCopy(Why(Reason.NO_LOCAL_SEGMENT, said))
+    for segment in local.rolled[(at := local.number_at(next_offset)) : at + 1]:
+        if segment.base_offset > next_offset:
+            text = f"offset {next_offset} is in no local segment: the next one begins at {segment.base_offset}"
+            return NothingToCopy(Why(Reason.NO_LOCAL_SEGMENT, text))
         if segment.next_base > bounds.last_stable_offset:
             return NothingToCopy(why_not_stable(segment, bounds, pinned_s))
-        if epochs.epoch_at(wanted) is None:
+        if epochs.epoch_at(next_offset) is None:
             first = epochs.entries[0].start_offset if epochs.entries else "none"
-            said = f"offset {wanted} has no leader epoch in the broker's checkpoint: its first offset is {first}"
-            return NothingToCopy(Why(Reason.NO_EPOCH, said))
+            text = f"offset {next_offset} has no leader epoch in the broker's checkpoint: its first offset is {first}"
+            return NothingToCopy(Why(Reason.NO_EPOCH, text))
         age = now - segment.max_timestamp
         if 0 <= age < lag_ms:
-            said = f"segment {_range(segment)} is {lasting(age)} old, younger than copy.lag {lasting(lag_ms)}"
-            return NothingToCopy(Why(Reason.COPY_LAG, f"{said}: in {lasting(lag_ms - age)}"))
+            text = f"segment {_range(segment)} is {lasting(age)} old, younger than copy.lag {lasting(lag_ms)}"
+            return NothingToCopy(Why(Reason.COPY_LAG, f"{text}: in {lasting(lag_ms - age)}"))
         return CopyCandidate(segment.base_offset, segment.next_base, segment.size_bytes)
-    return NothingToCopy(_all_copied(wanted, seen.segments))
+    return NothingToCopy(_all_copied(next_offset, seen.segments))
 
 
 def why_not_stable(segment: LocalSegment, bounds: LocalBounds, pinned_s: float) -> Why:
@@ -90,8 +90,8 @@ def _all_copied(wanted: int, segments: Sequence[LocalSegment]) -> Why:
     if not segments:
         return Why(Reason.ALL_COPIED, "every rolled segment is copied: the broker has none on its disk")
     active = segments[-1]
-    said = f"every rolled segment is copied, up to offset {wanted - 1}; the active one begins at {active.base_offset}"
-    return Why(Reason.ALL_COPIED, f"{said} and has {active.size_bytes:,} bytes")
+    text = f"every rolled segment is copied, up to offset {wanted - 1}; the active one begins at {active.base_offset}"
+    return Why(Reason.ALL_COPIED, f"{text} and has {active.size_bytes:,} bytes")
 
 
 def _range(segment: LocalSegment) -> str:

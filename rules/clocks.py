@@ -56,8 +56,8 @@ class Clocks:
     @property
     def apart(self) -> Why | None:
         """Return why nothing may be deleted because of its age; None while the clocks agree."""
-        said = differ(self._all, APART_MS)
-        return None if said is None else Why(Reason.CLOCKS_DISAGREE, f"{said}: nothing is deleted because of its age")
+        text = differ(self._all, APART_MS)
+        return None if text is None else Why(Reason.CLOCKS_DISAGREE, f"{text}: nothing is deleted because of its age")
 
     @property
     def doubt(self) -> Why | None:
@@ -90,5 +90,5 @@ def differ(witnesses: Sequence[Witness], by_ms: int) -> str | None:
             way = "behind" if wrong.now < right.now else "ahead of"
             names = ", ".join(each.clock for each in others)
             return f"the clock of {wrong.clock} is wrong, {lasting(abs(wrong.now - right.now))} {way} {names}"
-    said = ", ".join(f"{each.clock} shows {moment(each.now)}" for each in witnesses)
-    return f"the clocks differ by {lasting(last.now - first.now)}: {said}"
+    times = ", ".join(f"{each.clock} shows {moment(each.now)}" for each in witnesses)
+    return f"the clocks differ by {lasting(last.now - first.now)}: {times}"

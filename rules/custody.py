@@ -147,13 +147,13 @@ def next_custody(
         return NoCustody("not archived yet")
     if archived_to is None or not isinstance(step, Withdraw | EraseFacts):
         return step
-    recorded = {live.key for live in _facts(view) if live.position < archived_to}
-    kept = next((at for at, key in enumerate(step.keys) if key not in recorded), len(step.keys))
-    if kept == len(step.keys):
+    archived_keys = {live.key for live in _facts(view) if live.position < archived_to}
+    count = next((at for at, key in enumerate(step.keys) if key not in archived_keys), len(step.keys))
+    if count == len(step.keys):
         return step
-    if kept == 0:
+    if count == 0:
         return NoCustody("not archived yet")
-    return Withdraw(step.keys[:kept]) if isinstance(step, Withdraw) else EraseFacts(step.keys[:kept])
+    return Withdraw(step.keys[:count]) if isinstance(step, Withdraw) else EraseFacts(step.keys[:count])
 
 
 def _facts(view: PartitionView) -> Iterator[LiveFact]:
@@ -177,8 +177,8 @@ def _next(view: PartitionView, evidence: Evidence, policy: CustodyPolicy, now: T
         return NoCustody("this cluster never saw the topic alive (recovered, and not mapped to a topic yet)")
     if not view.missing:
         return DeclareMissing(evidence.answering_cluster)
-    left = ends_at(view, policy) - now
-    return EndPartition() if left <= 0 else NoCustody(f"its topic is missing; it ends in {left // 1000} s")
+    rest_ms = ends_at(view, policy) - now
+    return EndPartition() if rest_ms <= 0 else NoCustody(f"its topic is missing; it ends in {rest_ms // 1000} s")
 
 
 def custody_doubt(view: PartitionView) -> str | None:
@@ -205,13 +205,13 @@ def ends_at(view: PartitionView, policy: CustodyPolicy) -> TimestampMs:
 def ending(view: PartitionView) -> PartitionDeleted | None:
     """Return the valid `PartitionDeleted`: accepted, and of the highest terminal term with a live `LeaderElected`."""
     terms = {(live.position, live.fact.id) for live in _terminal_leaders(view) if isinstance(live.fact, LeaderElected)}
-    found = [
+    candidates = [
         live.fact
         for live in view.others
         if isinstance(live.fact, PartitionDeleted) and live.key not in view.fenced
         if live.fact.term.epoch == TERMINAL_EPOCH and (live.fact.term.position, live.fact.term.id) in terms
     ]
-    return max(found, key=lambda fact: fact.term.order, default=None)
+    return max(candidates, key=lambda fact: fact.term.order, default=None)
 
 
 def withdrawable(view: PartitionView) -> tuple[str, ...]:

@@ -24,13 +24,13 @@ def cut_elsewhere(view: PartitionView, topic: str, local_start: Offset | None) -
     if local_start is None or not offsets_cut_elsewhere(view, local_start):
         return None
     trimmed = _trimmed(view)
-    known = (
+    limit = (
         f"our newest trim {trimmed}"
         if trimmed is not None
         else f"the log start {view.log_start}, and we trimmed nothing"
     )
     return (
-        f"the broker begins at {local_start}, above {known}: by Kafka's own retention, by tierstate rescue, by a trim "
+        f"the broker begins at {local_start}, above {limit}: by Kafka's own retention, by tierstate rescue, by a trim "
         "whose fact was lost, or by DeleteRecords of an operator; readers get the records below from the remote tier. "
         "Only if an operator meant to delete them for good: "
         f"tierstate delete-records {topic}:{view.partition.partition} --before {local_start} --execute"

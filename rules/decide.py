@@ -159,8 +159,8 @@ def standing_order(view: PartitionView) -> Why | None:
     if newest is None:
         return None
     kind = Reason.PAUSED if newest.kind is OrderKind.PAUSE else Reason.DISABLED
-    said = f"{newest.kind.value} ordered by {newest.issued_by} at {moment(newest.at)}: `tierstate resume` takes it back"
-    return Why(kind, said)
+    text = f"{newest.kind.value} ordered by {newest.issued_by} at {moment(newest.at)}: `tierstate resume` takes it back"
+    return Why(kind, text)
 
 
 def paused(view: PartitionView) -> Why | None:
@@ -194,9 +194,9 @@ def decide(
     unsafe = unsafe or memory.lost
     kept_local = stopped or unsafe or seen.prefix.trim or doubt or why_missing(still_missing(view, memory.missing))
     trim = _trim(view, seen, policy, now, memory, kept_local)
-    kept = unsafe or paused(view) or seen.prefix.delete
-    if kept is not None:
-        return Decision(copy, trim, NoExpiry(kept), NoSweep(kept.said), NothingToErase(kept.said))
+    no_deletion = unsafe or paused(view) or seen.prefix.delete
+    if no_deletion is not None:
+        return Decision(copy, trim, NoExpiry(no_deletion), NoSweep(no_deletion.said), NothingToErase(no_deletion.said))
     return Decision(
         copy,
         trim,
@@ -209,10 +209,10 @@ def decide(
 def _copy(
     view: PartitionView, seen: Observed, policy: Policy, now: TimestampMs, memory: Memory
 ) -> CopyCandidate | NothingToCopy:
-    found = next_candidate(view, seen, now, policy.copy_lag_ms, memory.pinned_s)
-    if isinstance(found, CopyCandidate) and memory.too_old and memory.too_old[0] == found.base_offset:
+    answer = next_candidate(view, seen, now, policy.copy_lag_ms, memory.pinned_s)
+    if isinstance(answer, CopyCandidate) and memory.too_old and memory.too_old[0] == answer.base_offset:
         return NothingToCopy(memory.too_old[1])
-    return found
+    return answer
 
 
 def retention_of(config: TopicConfig) -> TopicRetention:
@@ -240,9 +240,9 @@ def _expire(view: PartitionView, seen: Observed, policy: Policy, now: TimestampM
     and topics that Kafka tiers itself are not ours to cut: for both, an order reaches the remote tier only.
     """
     retention = retention_of(seen.config)
-    moved = next_log_start(view, seen.bounds, seen.segments, retention, now, memory.gone)
-    if isinstance(moved, AdvanceLogStart):
-        return moved
+    advance = next_log_start(view, seen.bounds, seen.segments, retention, now, memory.gone)
+    if isinstance(advance, AdvanceLogStart):
+        return advance
     removal = next_removal(view, now, policy.expire_grace_ms, memory.put_off, memory.archived_to)
     later = (
         next_cut(view, seen.bounds) if refusal(seen.config) is None else None,
@@ -250,11 +250,11 @@ def _expire(view: PartitionView, seen: Observed, policy: Policy, now: TimestampM
         next_removal(view, now, policy.expire_grace_ms, memory.failed, memory.archived_to),
         removal,
     )
-    found = next((each for each in later if each is not None and isinstance(each, Intent)), None)
-    if found is not None or not isinstance(removal, NoExpiry):
-        return found or removal
-    waits = removal.why.kind is not Reason.RETENTION_KEEPS and moved.why.kind not in ORDERED
-    return removal if waits else moved
+    step = next((each for each in later if each is not None and isinstance(each, Intent)), None)
+    if step is not None or not isinstance(removal, NoExpiry):
+        return step or removal
+    waits = removal.why.kind is not Reason.RETENTION_KEEPS and advance.why.kind not in ORDERED
+    return removal if waits else advance
 
 
 def _timely(doubt: Why | None, expiry: Expiry) -> Expiry:

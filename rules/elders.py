@@ -18,9 +18,9 @@ def elders_of(view: PartitionView, checkpoint: Lineage) -> list[Lineage]:
     ]
     leaders.sort(key=lambda each: each[:2], reverse=True)
     settled = settled_by_people(view)
-    begun = begun_on_an_empty_log(view, checkpoint)
-    known = [fact.lineage for _, _, fact in leaders] + ([begun] if begun else [])
-    return [*(compose(each, settled)[0] for each in known), *settled]
+    new_epoch = begun_on_an_empty_log(view, checkpoint)
+    lineages = [fact.lineage for _, _, fact in leaders] + ([new_epoch] if new_epoch else [])
+    return [*(compose(each, settled)[0] for each in lineages), *settled]
 
 
 def settled_by_people(view: PartitionView) -> list[Lineage]:

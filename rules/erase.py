@@ -159,8 +159,8 @@ def _settled(view: PartitionView) -> Iterator[LiveFact]:
     log_start = view.log_start or Offset(0)
     for live in view.others:
         if isinstance(live.fact, LineageSettled):
-            needed = view.leaves_unplaced(view.lineage)
-            if not needed and knows(view.lineage, live.fact.lineage, log_start):
+            is_needed = view.leaves_unplaced(view.lineage)
+            if not is_needed and knows(view.lineage, live.fact.lineage, log_start):
                 yield live
         elif isinstance(live.fact, ContradictionSettled) and _is_over(view, live.fact.contradiction):
             yield live
@@ -219,7 +219,7 @@ def knows(lineage: Lineage, elder: Lineage, log_start: Offset, copied: Collectio
         if own is not None and own[0] <= entry.start_offset:
             continue
         last = at + 1 == len(elder.entries)
-        passed = log_start > entry.start_offset if last else log_start >= elder.entries[at + 1].start_offset
-        if not passed or entry.epoch in copied:
+        is_passed = log_start > entry.start_offset if last else log_start >= elder.entries[at + 1].start_offset
+        if not is_passed or entry.epoch in copied:
             return False
     return True

@@ -108,8 +108,8 @@ def next_log_start(
         return AdvanceLogStart(end, DeleteReason.RETENTION_TIME.value)
     if gone is not None and _expired_uncopied(view, bounds, retention, now, gone):
         lost = OffsetRange(view.log_start, Offset(gone.before - 1))
-        said = f"{DeleteReason.RETENTION_TIME.value} of offsets {lost}, which left the broker before they were copied"
-        return AdvanceLogStart(gone.before, said)
+        text = f"{DeleteReason.RETENTION_TIME.value} of offsets {lost}, which left the broker before they were copied"
+        return AdvanceLogStart(gone.before, text)
     end = size_retention_end(log, retention)
     if end is not None:
         return AdvanceLogStart(end, DeleteReason.RETENTION_SIZE.value)
@@ -144,12 +144,12 @@ def _why_all_stays(log: WholeLog, retention: TopicRetention, now: TimestampMs) -
     if first.offsets.start > beginning:
         return Why(Reason.NOT_COPIED, f"offset {beginning} is not copied yet: nothing goes before it is known")
     age = now - counted_from(first.segment, now)
-    said = [f"retention keeps the oldest segment, {first.offsets}"]
+    parts = [f"retention keeps the oldest segment, {first.offsets}"]
     if retention.total_ms >= 0:
-        said.append(f"{lasting(age)} old of {lasting(retention.total_ms)}")
+        parts.append(f"{lasting(age)} old of {lasting(retention.total_ms)}")
     if retention.total_bytes >= 0:
-        said.append(f"{log.size_bytes:,} bytes in both tiers of {retention.total_bytes:,}")
-    return Why(Reason.RETENTION_KEEPS, ": ".join((said[0], ", ".join(said[1:]) or "without limits")))
+        parts.append(f"{log.size_bytes:,} bytes in both tiers of {retention.total_bytes:,}")
+    return Why(Reason.RETENTION_KEEPS, ": ".join((parts[0], ", ".join(parts[1:]) or "without limits")))
 
 
 def next_delete(
@@ -202,8 +202,8 @@ def _reason(view: PartitionView, segment: RemoteSegment) -> DeleteReason:
     passed = [fact for fact in view.log_starts if is_below(fact, segment)]
     first = min(passed, key=lambda fact: fact.log_start, default=None)
     word = "" if first is None else first.reason.partition(" ")[0]
-    known = (DeleteReason.RETENTION_TIME, DeleteReason.RETENTION_SIZE, DeleteReason.OPERATOR_ORDER)
-    return next((reason for reason in known if reason.value == word), DeleteReason.LOG_START)
+    reasons = (DeleteReason.RETENTION_TIME, DeleteReason.RETENTION_SIZE, DeleteReason.OPERATOR_ORDER)
+    return next((reason for reason in reasons if reason.value == word), DeleteReason.LOG_START)
 
 
 def next_removal(
@@ -226,14 +226,14 @@ def next_removal(
     condemned.sort(key=lambda each: each.deleting.position if each.deleting else -1)
     reasons = []
     for segment in condemned:
-        kept = kept_because(view, segment, now, grace_ms)
-        if kept is None and not is_recorded(segment, archived_to):
-            kept = Why(Reason.NOT_ARCHIVED, "that it is to be deleted is not archived yet")
+        obstacle = kept_because(view, segment, now, grace_ms)
+        if obstacle is None and not is_recorded(segment, archived_to):
+            obstacle = Why(Reason.NOT_ARCHIVED, "that it is to be deleted is not archived yet")
         if segment.segment_id in put_off:
-            kept = Why(Reason.REMOVAL_FAILED, "its removal failed and is tried again later")
-        if kept is None:
+            obstacle = Why(Reason.REMOVAL_FAILED, "its removal failed and is tried again later")
+        if obstacle is None:
             return RemoveObjects(segment)
-        reasons.append(Why(kept.kind, f"segment {segment.segment_id}: {kept}"))
+        reasons.append(Why(obstacle.kind, f"segment {segment.segment_id}: {obstacle}"))
     if not reasons:
         return NoExpiry(Why(Reason.RETENTION_KEEPS, "no segment waits for its objects to be deleted"))
     many = "1 condemned segment keeps its objects"
@@ -259,15 +259,15 @@ def kept_because(view: PartitionView, segment: SegmentMeaning, now: TimestampMs,
         return Why(Reason.CONTRADICTION, f"nothing is deleted: {foreign}")
     assert isinstance(deleting.fact, SegmentDeleteStarted)
     failed = deleting.fact.reason is DeleteReason.FAILED_ATTEMPT
-    left = deleting.fact.at + (max(grace_ms, LANDING_MS) if failed else grace_ms) - now
-    if left > 0:
+    remaining_ms = deleting.fact.at + (max(grace_ms, LANDING_MS) if failed else grace_ms) - now
+    if remaining_ms > 0:
         if failed:
-            return Why(Reason.LATE_WRITES, f"the grace for late writes ends in {lasting(left)}")
-        return Why(Reason.READERS_GRACE, f"the grace for readers ends in {lasting(left)}")
+            return Why(Reason.LATE_WRITES, f"the grace for late writes ends in {lasting(remaining_ms)}")
+        return Why(Reason.READERS_GRACE, f"the grace for readers ends in {lasting(remaining_ms)}")
     lease = lease_on(view, segment, now)
     if lease is not None and not is_forced(view, segment.subject.offsets.end):
-        said = f"lease {lease.id} of {lease.holder} is on {lease.offsets}, until {moment(lease.expires_at)}"
-        return Why(Reason.LEASED, said)
+        text = f"lease {lease.id} of {lease.holder} is on {lease.offsets}, until {moment(lease.expires_at)}"
+        return Why(Reason.LEASED, text)
     return None
 
 

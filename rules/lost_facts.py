@@ -70,11 +70,11 @@ def lost_facts(
     ``unknown``: the segments without facts, or with a copy-started alone. ``said``: the facts, and the archive if it
     was read, for a recovery. ``local_start``: None if no broker reports it. ``left``: see `plan_partition`.
     """
-    named = [FoundSegment(each, each.copied_at, Offset(0), "", each.partition.topic_id) for each in view.readable]
-    still = [each for each in unknown if is_unknown(view.segments, each.segment.segment_id)]
+    readable = [FoundSegment(each, each.copied_at, Offset(0), "", each.partition.topic_id) for each in view.readable]
+    candidates = [each for each in unknown if is_unknown(view.segments, each.segment.segment_id)]
     said = replace(said, ignorable=())  # they stay in their topic
-    plan = plan_partition(view.partition, [*named, *still], said, local_start, left)
-    added = [each for each in plan.restored if each in still]
+    plan = plan_partition(view.partition, [*readable, *candidates], said, local_start, left)
+    added = [each for each in plan.restored if each in candidates]
     if view.log_start is not None and local_start is not None:
         empty = holes(view, local_start)
         added = [each for each in added if any(each.segment.offsets.overlap(hole) for hole in empty)]

@@ -38,17 +38,17 @@ def aftermath_of(views: Iterable[PartitionView], found: Iterable[FoundSegment]) 
     by_partition: dict[TopicIdPartition, list[RemoteSegment]] = {}
     for each in found:
         by_partition.setdefault(each.segment.partition, []).append(each.segment)
-    known = {view.partition: view for view in views}
+    view_of = {view.partition: view for view in views}
     return [
-        _aftermath(known.get(partition) or PartitionView(partition), by_partition.get(partition, []))
-        for partition in sorted(known.keys() | by_partition.keys())
+        _aftermath(view_of.get(partition) or PartitionView(partition), by_partition.get(partition, []))
+        for partition in sorted(view_of.keys() | by_partition.keys())
     ]
 
 
 def _aftermath(view: PartitionView, found: list[RemoteSegment]) -> Aftermath:
-    here = {each.segment_id for each in found}
+    segment_ids = {each.segment_id for each in found}
     return Aftermath(
         view,
         tuple(each for each in found if each.segment_id not in view.segments),
-        tuple(each for each in view.readable if each.segment_id not in here),
+        tuple(each for each in view.readable if each.segment_id not in segment_ids),
     )

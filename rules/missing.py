@@ -48,11 +48,11 @@ def missing_objects(
 ) -> tuple[MissingObject, ...]:
     """Return the missing objects of segments that were readable before and after a listing of these ``folders``."""
     sizes = {each.key: each.size for each in listed}
-    still = {each.segment_id for each in after.readable}
+    readable_ids = {each.segment_id for each in after.readable}
     return tuple(
         MissingObject(segment.segment_id, key, expected, sizes.get(key))
         for segment in before.readable
-        if segment.segment_id in still and not_own(segment) is None and folder_of(segment.object_key) in folders
+        if segment.segment_id in readable_ids and not_own(segment) is None and folder_of(segment.object_key) in folders
         for key, expected in objects_of(segment).items()
         if sizes.get(key) != expected
     )
@@ -60,8 +60,8 @@ def missing_objects(
 
 def still_missing(view: PartitionView, missing: Iterable[MissingObject]) -> list[MissingObject]:
     """Return those of the missing objects whose segments are readable now."""
-    found = ((each, view.segments.get(each.segment_id)) for each in missing)
-    return [each for each, segment in found if segment and segment.state is SegmentState.COPY_SEGMENT_FINISHED]
+    pairs = ((each, view.segments.get(each.segment_id)) for each in missing)
+    return [each for each, segment in pairs if segment and segment.state is SegmentState.COPY_SEGMENT_FINISHED]
 
 
 def why_missing(missing: Collection[MissingObject]) -> Why | None:

@@ -67,9 +67,9 @@ def waiting_order(view: PartitionView, high_watermark: Offset) -> Why | None:
     Without one, it is about an order for records that another election lost: that order is not executed.
     """
     cutting = [(holds_below(order, view), order) for order in view.orders if order.kind is OrderKind.DELETE_RECORDS]
-    beyond = [each for each in cutting if each[0] > high_watermark]
-    if beyond:
-        before, first = min(beyond, key=lambda each: each[0])
+    waiting = [each for each in cutting if each[0] > high_watermark]
+    if waiting:
+        before, first = min(waiting, key=lambda each: each[0])
         said = f"order {first.id} waits: {before} is above the high watermark {high_watermark}"
         return Why(Reason.ORDER_WAITS, said)
     return next((Why(Reason.ORDER_LOST, f"order {order.id}: {said}") for said, order in lost_orders(view)), None)

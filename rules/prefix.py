@@ -69,17 +69,17 @@ def is_dead(peer: Peer, period_s: float) -> bool:
 
 def judge(peers: Collection[Peer], period_s: float) -> Verdict:
     """Return the verdict from a listing of heartbeats. In case of doubt, nothing is written.*"""
-    strange = [peer for peer in peers if not peer.ours and not peer.disowned]
-    if strange:
+    strangers = [peer for peer in peers if not peer.ours and not peer.disowned]
+    if strangers:
         return Contested(
             "another cluster writes below this prefix: "
-            + ", ".join(sorted(peer.name for peer in strange))
+            + ", ".join(sorted(peer.name for peer in strangers))
             + ": its heartbeat is not signed in this cluster's tier-state topic",
-            alive=any(not is_dead(peer, period_s) for peer in strange),
+            alive=any(not is_dead(peer, period_s) for peer in strangers),
         )
-    waited_for = [peer for peer in peers if not is_dead(peer, period_s) and _is_in_doubt(peer)]
-    if waited_for:
-        return NotYet("no answer yet, and not silent for long enough: " + ", ".join(sorted(p.name for p in waited_for)))
+    awaited = [peer for peer in peers if not is_dead(peer, period_s) and _is_in_doubt(peer)]
+    if awaited:
+        return NotYet("no answer yet, and not silent for long enough: " + ", ".join(sorted(p.name for p in awaited)))
     return Alone()
 
 

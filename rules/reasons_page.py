@@ -31,8 +31,8 @@ def reasons_page() -> str:
 
 def _lines() -> Iterator[str]:
     for kind in Reason:
-        found = MEANINGS[kind]
-        yield f"| `{kind.value}` | {found.acts} | {found.meaning} | {found.can_do} |\n"
+        meaning = MEANINGS[kind]
+        yield f"| `{kind.value}` | {meaning.acts} | {meaning.meaning} | {meaning.can_do} |\n"
 
 
 if __name__ == "__main__":

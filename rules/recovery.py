@@ -180,18 +180,18 @@ def plan_partition(
 ) -> PartitionPlan:
     """Plan one partition by the rules of the module docstring. Unreadable facts may be deletes: they refuse it."""
     found = sorted(found, key=lambda each: (each.segment.offsets, each.segment.segment_id))
-    found_here = [each for each in found if each.segment.segment_id not in left]
-    standing = [each for each in found_here if archived.states.get(each.segment.segment_id) not in GONE]
+    candidates = [each for each in found if each.segment.segment_id not in left]
+    standing = [each for each in candidates if archived.states.get(each.segment.segment_id) not in GONE]
     ruling = lineage_of([each.segment for each in standing], archived.leader)
-    log_start, source = _log_start(found_here, archived, ruling)
-    kept = kept_segments([each for each in archived.standing if isinstance(each, ContradictionSettled)])
+    log_start, source = _log_start(candidates, archived, ruling)
+    kept_ids = kept_segments([each for each in archived.standing if isinstance(each, ContradictionSettled)])
     certain, silent, unfinished, deletes, left_out = [], [], [], [], []
     for each in found:
         match archived.states.get(each.segment.segment_id):
             case SegmentState.COPY_SEGMENT_FINISHED:
                 certain.append(each)
             case SegmentState.DELETE_SEGMENT_STARTED | SegmentState.DELETE_SEGMENT_FINISHED as state:
-                if each.segment.segment_id not in kept:
+                if each.segment.segment_id not in kept_ids:
                     deletes.append((each, archived.reasons.get(each.segment.segment_id, DeleteReason.LOG_START)))
                 left_out.append(LeftOut(each.segment, Verdict.DELETED, f"the archive says {state}"))
             case SegmentState.ABANDONED if each.segment.segment_id in archived.unfinished:
@@ -208,19 +208,19 @@ def plan_partition(
                 silent.append(each)
     lineage, coverage = _covered((*certain, *silent), archived.leader)
     holes = _gaps(coverage, log_start, local_start, ())
-    last = [each for each in unfinished if each.segment.segment_id not in left and _fills(each.segment, holes)]
-    if last:
-        silent += last
+    recoverable = [each for each in unfinished if each.segment.segment_id not in left and _fills(each.segment, holes)]
+    if recoverable:
+        silent += recoverable
         lineage, coverage = _covered((*certain, *silent), archived.leader)
-    ended = [each for each in unfinished if each not in last]
+    ended = [each for each in unfinished if each not in recoverable]
     left_out += [LeftOut(each.segment, Verdict.ABANDONED, "no fact says that its copy was finished") for each in ended]
     owners = {piece.segment.segment_id for piece in coverage.owned}
     lost = [each.segment for each in silent if each.segment.segment_id not in owners]
     left_out += [LeftOut(segment, Verdict.LOST, why_lost(segment, coverage)) for segment in lost]
     restored = [*certain, *(each for each in silent if each.segment.segment_id in owners)]
     restored.sort(key=lambda each: (each.segment.offsets, each.segment.segment_id))
-    here = {each.segment.segment_id for each in found}
-    missing = tuple(segment for sid, segment in sorted(archived.finished.items()) if sid not in here)
+    segment_ids = {each.segment.segment_id for each in found}
+    missing = tuple(segment for sid, segment in sorted(archived.finished.items()) if sid not in segment_ids)
     newest = max(found, key=lambda each: each.segment.copied_at).segment.topic if found else ""
     gaps, unproven = _sorted_out(_gaps(coverage, log_start, local_start, missing), coverage, log_start, missing)
     plan = PartitionPlan(
@@ -304,8 +304,8 @@ def why_lost(segment: RemoteSegment, coverage: Coverage) -> str:
 
 def _log_start(found: list[FoundSegment], archived: ArchivedPartition, ruling: Lineage) -> tuple[Offset | None, str]:
     """Return the highest log start that holds on the lineage ``ruling``, and where it is recorded."""
-    named = [holds_up_to(each.log_start, each.segment.leader_epochs, ruling) for each in found]
-    manifests, archive = max(named, default=None), highest_log_start(archived.log_starts, ruling)
+    log_starts = [holds_up_to(each.log_start, each.segment.leader_epochs, ruling) for each in found]
+    manifests, archive = max(log_starts, default=None), highest_log_start(archived.log_starts, ruling)
     if archive is not None and (manifests is None or archive >= manifests):
         return archive, "archive"
     return manifests, "manifests"

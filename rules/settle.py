@@ -32,15 +32,15 @@ def unknown_of(view: PartitionView) -> Unknown | None:
     first = view.lineage.entries[0]
     elder = _elder(view)
     below = [each for each in view.readable if each.offsets.start < first.start_offset]
-    known = elder.lineage if elder is not None else lineage_of(below)
-    older = tuple(e for e in known.entries if e.epoch < first.epoch and e.start_offset <= first.start_offset)
+    lineage = elder.lineage if elder is not None else lineage_of(below)
+    older = tuple(e for e in lineage.entries if e.epoch < first.epoch and e.start_offset <= first.start_offset)
     begins = (int(first.epoch), int(first.start_offset))
-    return Unknown(begins, elder, known, Lineage((*older, first)), Lineage((first,)))
+    return Unknown(begins, elder, lineage, Lineage((*older, first)), Lineage((first,)))
 
 
 def _elder(view: PartitionView) -> LeaderElected | None:
     terms = [
         (live.fact.epoch, live.position, live.fact) for live in view.others if isinstance(live.fact, LeaderElected)
     ]
-    knowing = [each for each in terms if not view.leaves_unplaced(each[2].lineage)]
-    return max(knowing, key=lambda each: each[:2])[2] if knowing else None
+    candidates = [each for each in terms if not view.leaves_unplaced(each[2].lineage)]
+    return max(candidates, key=lambda each: each[:2])[2] if candidates else None

@@ -110,12 +110,12 @@ def next_sweep(
         if segment.segment_id in view.kept:
             reasons.append(f"segment {segment.segment_id}: a person keeps its objects")
             continue
-        left = grace_s - (now_s - first_seen.get(segment.segment_id, now_s))
-        kept = f"it is watched for another {lasting(1000 * left)}" if left > 0 else None
-        kept = kept or not_own(segment.subject) or only_copy(view, segment, bounds)
-        if kept is None:
+        remaining_s = grace_s - (now_s - first_seen.get(segment.segment_id, now_s))
+        obstacle = f"it is watched for another {lasting(1000 * remaining_s)}" if remaining_s > 0 else None
+        obstacle = obstacle or not_own(segment.subject) or only_copy(view, segment, bounds)
+        if obstacle is None:
             return StartDelete(segment, DeleteReason.ABANDONED)
-        reasons.append(f"segment {segment.segment_id}: {kept}")
+        reasons.append(f"segment {segment.segment_id}: {obstacle}")
     if not reasons:
         return NoSweep("no segment is abandoned")
     return NoSweep(f"{len(reasons)} abandoned segments stay; {reasons[0]}")

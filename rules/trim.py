@@ -68,8 +68,8 @@ def trim_before(
     if doubt is not None:
         return NoTrim(doubt)
     if policy.unclean_elections and not policy.allow_unclean:
-        said = "unclean.leader.election.enable=true on the topic, and trim.allow_unclean is off"
-        return NoTrim(Why(Reason.UNCLEAN_ELECTIONS, said))
+        text = "unclean.leader.election.enable=true on the topic, and trim.allow_unclean is off"
+        return NoTrim(Why(Reason.UNCLEAN_ELECTIONS, text))
     kept_from = local_retention_end(segments, retention, now)
     if kept_from is None or kept_from <= bounds.local_start:
         return NoTrim(_why_all_stays(bounds, segments, retention, now))
@@ -98,15 +98,15 @@ def doubt_of(view: PartitionView) -> Why | None:
         return why_degraded(view)
     if view.holds:
         hold = view.holds[0]
-        said = f"held: {hold.reason} ({_count(len(view.holds), 'hold')}, the first of {moment(hold.at)})"
-        return Why(Reason.HELD, said)
+        text = f"held: {hold.reason} ({_count(len(view.holds), 'hold')}, the first of {moment(hold.at)})"
+        return Why(Reason.HELD, text)
     if view.contradictions:
         return Why(Reason.CONTRADICTION, f"contradiction: {view.contradictions[0]}{_more(view.contradictions)}")
     if view.lineage_unknown:
         first = next(iter(view.lineage.entries), None)
         begins = "no epoch" if first is None else f"epoch {first.epoch} at offset {first.start_offset}"
-        said = "lineage unknown: remote segments exist that the current lineage cannot place: it begins with"
-        return Why(Reason.LINEAGE_UNKNOWN, f"{said} {begins}")
+        text = "lineage unknown: remote segments exist that the current lineage cannot place: it begins with"
+        return Why(Reason.LINEAGE_UNKNOWN, f"{text} {begins}")
     if view.log_start is None:
         return Why(Reason.NO_LOG_START, "no term has written a log start yet")
     return None
@@ -143,8 +143,8 @@ def _why_all_stays(
     first = local.number_at(bounds.local_start)
     if first == len(local.rolled):
         active = f", {segments[-1].size_bytes:,} bytes" if segments else ""
-        said = f"only the active segment is left on the broker, from {bounds.local_start} on{active}"
-        return Why(Reason.ONLY_ACTIVE, said)
+        text = f"only the active segment is left on the broker, from {bounds.local_start} on{active}"
+        return Why(Reason.ONLY_ACTIVE, text)
     oldest, limits = local[first], []
     if retention.local_ms >= 0:
         age = lasting(max(0, now - oldest.max_timestamp))
@@ -156,9 +156,9 @@ def _why_all_stays(
         limits.append(
             f"segments go whole, and without it {about_size(rest)} of {about_size(total)} would stay, {limit}"
         )
-    kept = f"{oldest.base_offset}..{oldest.next_base - 1}"
-    said = f"local retention keeps the oldest local segment, {kept}: {'; '.join(limits) or 'without limits'}"
-    return Why(Reason.LOCAL_RETENTION, said)
+    offsets = f"{oldest.base_offset}..{oldest.next_base - 1}"
+    text = f"local retention keeps the oldest local segment, {offsets}: {'; '.join(limits) or 'without limits'}"
+    return Why(Reason.LOCAL_RETENTION, text)
 
 
 def _why_held(
@@ -171,14 +171,14 @@ def _why_held(
     """Return the reason if groups hold. It names only offsets that a group reported."""
     first = min(held_by, key=lambda group: holds[group])
     local = LocalSegments.of(segments)
-    held = local.rolled_bytes(local.number_at(holds[first]), local.number_at(could))
+    held_bytes = local.rolled_bytes(local.number_at(holds[first]), local.number_at(could))
     others = f", and {_count(len(held_by) - 1, 'more group')}" if len(held_by) > 1 else ""
     where = f"still reads there, at offset {holds[first]}"
     if first in groups.uncommitted:
         where = "has a member there and committed nothing"
-    asked = f" (asked {moment(groups.asked_at)})" if groups.asked_at is not None else ""
-    said = f"consumer group {first} {where}{asked}{others}: {held:,} bytes below {could} could go otherwise"
-    return Why(Reason.GROUP_HOLDS, said)
+    asked_at = f" (asked {moment(groups.asked_at)})" if groups.asked_at is not None else ""
+    text = f"consumer group {first} {where}{asked_at}{others}: {held_bytes:,} bytes below {could} could go otherwise"
+    return Why(Reason.GROUP_HOLDS, text)
 
 
 def _end_at_once(rolled: Sequence[LocalSegment]) -> Offset:
@@ -202,10 +202,10 @@ def _why_not_durable(
         wait = f"{_count(len(local.rolled) - first, 'rolled segment')} of {local.rolled_bytes(first):,} bytes"
         return Why(Reason.NOT_COPIED, f"offset {following} is not copied yet: {wait} wait for it")
     age = now - owner.segment.copied_at
-    said = f"segment {owner.segment.offsets} was copied {lasting(max(0, age))} ago, within trim.delay"
+    text = f"segment {owner.segment.offsets} was copied {lasting(max(0, age))} ago, within trim.delay"
     if age < -APART_MS:
-        said = f"a clock was {lasting(-age)} ahead when segment {owner.segment.offsets} was copied; trim.delay"
-    return Why(Reason.TRIM_DELAY, f"{said} {lasting(delay_ms)}: it goes in {lasting(delay_ms - age)}")
+        text = f"a clock was {lasting(-age)} ahead when segment {owner.segment.offsets} was copied; trim.delay"
+    return Why(Reason.TRIM_DELAY, f"{text} {lasting(delay_ms)}: it goes in {lasting(delay_ms - age)}")
 
 
 def _durable_end(view: PartitionView, bounds: LocalBounds, copied_before: int) -> Offset:
