@@ -15,12 +15,12 @@ from ..state.offsets import TimestampMs, moment
 from .reasons import Reason, Why, lasting
 
 APART_MS = 60_000
-"""Clocks that differ by more than this stop what depends on time."""
+"""If clocks differ by more than this, nothing is deleted because of its age."""
 NOTED_MS = 5_000
 """Clocks that differ by more than this are logged and shown by `tierstate check`."""
 MACHINE, STORE = "this machine", "the object store"
 NO_DELETION = TimestampMs(-1)
-"""At this time no retention, grace period or lease is over."""
+"""A time at which no retention, grace period or lease has ended."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -183,16 +183,16 @@ def decide(
     Retention deletes nothing while the topic is refused, because Kafka's settings then have another meaning.
     """
     memory = memory or Memory()
-    stopped = barred or standing_order(view) or (why_degraded(view) if view.degraded else None) or seen.prefix.copy
+    no_copy = barred or standing_order(view) or (why_degraded(view) if view.degraded else None) or seen.prefix.copy
     unsafe = None
     if seen.drift is not None:
         unsafe = Why(Reason.TIER_STATE_UNSAFE, f"the tier-state topic is not safe any more: {seen.drift}")
-    copy = NothingToCopy(stopped) if stopped is not None else _copy(view, seen, policy, now, memory)
+    copy = NothingToCopy(no_copy) if no_copy is not None else _copy(view, seen, policy, now, memory)
     doubt = memory.clock_doubt
     if memory.clocks is not None:
         now = memory.clocks.for_deletion if doubt is None else NO_DELETION
     unsafe = unsafe or memory.lost
-    kept_local = stopped or unsafe or seen.prefix.trim or doubt or why_missing(still_missing(view, memory.missing))
+    kept_local = no_copy or unsafe or seen.prefix.trim or doubt or why_missing(still_missing(view, memory.missing))
     trim = _trim(view, seen, policy, now, memory, kept_local)
     no_deletion = unsafe or paused(view) or seen.prefix.delete
     if no_deletion is not None:

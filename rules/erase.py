@@ -109,8 +109,8 @@ def _without_effect(view: PartitionView) -> Iterator[LiveFact]:
     """Iterate over log starts and trims that are fenced or that another one replaces."""
     trims = [live for live in view.others if isinstance(live.fact, LocalTrimIntended)]
     newest = max((live for live in trims if live.key not in view.fenced), key=lambda live: live.position, default=None)
-    needed = _log_starts_needed(view)
-    yield from (live for live in view.others if isinstance(live.fact, LogStartAdvanced) and live.key not in needed)
+    needed_keys = _log_starts_needed(view)
+    yield from (live for live in view.others if isinstance(live.fact, LogStartAdvanced) and live.key not in needed_keys)
     yield from (live for live in trims if live is not newest)
 
 
@@ -121,11 +121,11 @@ def _log_starts_needed(view: PartitionView) -> set[str]:
         for live in view.others
         if isinstance(live.fact, LogStartAdvanced) and live.key not in view.fenced
     ]
-    needed: dict[str, LogStartAdvanced] = {}
+    facts: dict[str, LogStartAdvanced] = {}
     for _, _, key, fact in sorted(accepted, key=lambda each: each[:2], reverse=True):
-        if not any(stands_for(higher, fact) for higher in needed.values()):
-            needed[key] = fact
-    return set(needed)
+        if not any(stands_for(higher, fact) for higher in facts.values()):
+            facts[key] = fact
+    return set(facts)
 
 
 def _past_orders(view: PartitionView, local_start: Offset) -> Iterator[LiveFact]:

@@ -3,7 +3,7 @@
 An attempt writes its manifest last and reports the copy right after it, so a whole segment without facts, or with its
 copy-started alone, is no orphan*: the end of the tier-state topic may have been lost in a power cut. Only a segment
 that a recovery would make readable counts, and only for offsets that left the broker and that no other segment has:
-what the broker still has is copied again.
+offsets that the broker still has are copied again.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def lost_facts(
     """
     readable = [FoundSegment(each, each.copied_at, Offset(0), "", each.partition.topic_id) for each in view.readable]
     candidates = [each for each in unknown if is_unknown(view.segments, each.segment.segment_id)]
-    said = replace(said, ignorable=())  # they stay in their topic
+    said = replace(said, ignorable=())  # ignorable facts stay in their topic
     plan = plan_partition(view.partition, [*readable, *candidates], said, local_start, left)
     added = [each for each in plan.restored if each in candidates]
     if view.log_start is not None and local_start is not None:
@@ -87,7 +87,7 @@ def way_out(topic: str, partition: int) -> str:
 
 
 def why_lost(lost: LostFacts, topic: str) -> Why | None:
-    """Return why nothing is deleted: facts are lost, and a recovery adds them. None where nothing is lost."""
+    """Return why nothing is deleted: facts are lost, and a recovery adds them. None if nothing is lost."""
     if lost.offsets is None:
         return None
     text = (

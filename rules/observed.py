@@ -38,7 +38,7 @@ class Observed:
     config: TopicConfig
     groups: GroupsSeen
     drift: str | None = None
-    """How the tier-state topic's configuration differs from what is safe."""
+    """How the tier-state topic's configuration differs from a safe one; None if it does not."""
     prefix: PrefixProof = PROVEN
 
 

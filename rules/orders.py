@@ -70,24 +70,24 @@ def waiting_order(view: PartitionView, high_watermark: Offset) -> Why | None:
     waiting = [each for each in cutting if each[0] > high_watermark]
     if waiting:
         before, first = min(waiting, key=lambda each: each[0])
-        said = f"order {first.id} waits: {before} is above the high watermark {high_watermark}"
-        return Why(Reason.ORDER_WAITS, said)
-    return next((Why(Reason.ORDER_LOST, f"order {order.id}: {said}") for said, order in lost_orders(view)), None)
+        text = f"order {first.id} waits: {before} is above the high watermark {high_watermark}"
+        return Why(Reason.ORDER_WAITS, text)
+    return next((Why(Reason.ORDER_LOST, f"order {order.id}: {text}") for text, order in lost_orders(view)), None)
 
 
 def lost_orders(view: PartitionView) -> list[tuple[str, OperatorOrder]]:
     """Return the delete-records orders that hold partly or not at all, and why. The part that holds is executed."""
     lost = []
     for order in view.orders:
-        holds = holds_below(order, view)
-        if order.kind is not OrderKind.DELETE_RECORDS or order.before is None or holds >= order.before:
+        end = holds_below(order, view)
+        if order.kind is not OrderKind.DELETE_RECORDS or order.before is None or end >= order.before:
             continue
         if not order.lineage.entries:
             why = "an older version gave it, without saying for which records: give it again"
         elif last_common(order.lineage, view.lineage) is None:
             why = "nothing shows that the records it was given for are of this log: give it again"
         else:
-            why = f"another election lost the records it was given for from {holds} on: what is there now stays"
+            why = f"another election lost the records it was given for from {end} on: what is there now stays"
         lost.append((why, order))
     return lost
 

@@ -102,7 +102,7 @@ class Before:
 
 
 def trial_of(before: Collection[Before], trial_s: float) -> float:
-    """Return for how many seconds a process that has just got its first proof deletes nothing.
+    """Return the seconds for which a process that has just got its first proof deletes nothing.
 
     A copy that is started while the cluster is down has the same topic, and no process answers it. It looks like
     the cluster itself, but it runs at another place, or begins after a silence.

@@ -365,11 +365,11 @@ def facts_of(plan: PartitionPlan, elected: LeaderElected, term: Term) -> Iterato
     # The offsets that left the broker were trimmed after their copy, by a trim fact that was lost too*. Without this
     # fact, the restored segments would look cut from outside, and people would be advised to delete them.
     yield "append trim-intended", LocalTrimIntended(plan.partition, elected.local_start, term, 2, at)
-    for number, (found, reason) in enumerate(plan.deletes, start=3):
-        subject = replace(found.segment, term=term)
+    for number, (entry, reason) in enumerate(plan.deletes, start=3):
+        subject = replace(entry.segment, term=term)
         yield "append delete-started", SegmentDeleteStarted(subject, term, number, reason, at)
-    for found in plan.restored:
-        segment = replace(found.segment, term=term)
+    for entry in plan.restored:
+        segment = replace(entry.segment, term=term)
         attempt = CopyAttempt(
             partition=segment.partition,
             topic=segment.topic,
@@ -378,7 +378,7 @@ def facts_of(plan: PartitionPlan, elected: LeaderElected, term: Term) -> Iterato
             object_key=segment.object_key,
             term=term,
             broker_id=segment.broker_id,
-            started_at=found.started_at,
+            started_at=entry.started_at,
         )
         yield "append copy-started", SegmentCopyStarted(attempt)
         yield "append copy-finished", SegmentCopyFinished(segment)

@@ -76,7 +76,7 @@ def trim_before(
     durable = _durable_end(view, bounds, now - policy.delay_ms)
     limit = min(kept_from, Offset(durable + 1), bounds.last_stable_offset)
     held_by = tuple(sorted(group for group, offset in holds.items() if offset < limit))
-    could = limit
+    unheld = limit
     if held_by:
         limit = min(holds[group] for group in held_by)
     # the broker deletes whole segments only: a limit inside a segment means its lower boundary
@@ -84,10 +84,10 @@ def trim_before(
     rolled = local.rolled[local.number_at(bounds.local_start) : local.number_at(limit)]
     if not rolled:
         if held_by:
-            return NoTrim(_why_held(groups, holds, held_by, segments, could), held_by)
+            return NoTrim(_why_held(groups, holds, held_by, segments, unheld), held_by)
         if bounds.last_stable_offset <= durable:
-            stuck = next(each for each in segments if each.next_base > limit)
-            return NoTrim(why_not_stable(stuck, bounds, pinned_s))
+            unstable = next(each for each in segments if each.next_base > limit)
+            return NoTrim(why_not_stable(unstable, bounds, pinned_s))
         return NoTrim(_why_not_durable(view, segments, Offset(durable + 1), policy.delay_ms, now))
     return TrimBefore(_end_at_once(rolled), held_by)
 

@@ -116,7 +116,7 @@ class LogStartAdvanced:
 
 @dataclass(frozen=True, slots=True)
 class LocalTrimIntended:
-    """The local tier is about to be trimmed below ``offset``. Never a log start."""
+    """The local tier is about to be trimmed below ``offset``. The offset is never a log start."""
 
     partition: TopicIdPartition
     offset: Offset

@@ -1,4 +1,4 @@
-"""Fencing: which facts count. A function of the live set alone, so every follower agrees.
+"""Fencing decides which facts count. It depends on the live set alone, so every follower agrees.
 
 A fact at position p, written by term (E, Q, N), is **fenced** when
 

@@ -23,7 +23,7 @@ _UUID = re.compile("[A-Za-z0-9_-]{21}[AQgw]")
 
 
 class KafkaUuid(str):
-    """16 bytes as 22 characters of base64url."""
+    """A UUID: 16 bytes as 22 characters of base64url. Raises InvalidRequest for other text."""
 
     __slots__ = ()
 
@@ -47,7 +47,7 @@ class TopicId(KafkaUuid):
 
 
 class RemoteSegmentId(KafkaUuid):
-    """One attempt to copy one log segment. Never reused."""
+    """The id of one attempt to copy one log segment. It is never reused."""
 
 
 class FactId(KafkaUuid):

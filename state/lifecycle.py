@@ -100,7 +100,7 @@ def segment_meaning(segment_id: RemoteSegmentId, facts: Iterable[LiveFact], lead
     else:
         state = SegmentState.DELETE_SEGMENT_FINISHED
     contradiction, deleting = _foreign(facts), None
-    if accepted or mismatch:  # else nothing can be illegal: most segments of a replay
+    if accepted or mismatch:  # otherwise nothing can be illegal, as in most segments of a replay
         copies = [live for live in (started, finished) if live is not None and live.key not in fenced]
         # the text names both contradictions: a person who settles one has not seen the other
         contradiction = "; ".join(filter(None, (contradiction, _contradiction(copies, accepted, mismatch)))) or None

@@ -177,8 +177,8 @@ def highest_log_start(said: Iterable[LogStartAdvanced], ruling: Lineage) -> Offs
     for fact in sorted(said, key=lambda each: each.log_start, reverse=True):
         if highest is not None and fact.log_start <= highest:
             break
-        holds = log_start_on(fact, ruling)
-        highest = holds if highest is None else max(highest, holds)
+        end = log_start_on(fact, ruling)
+        highest = end if highest is None else max(highest, end)
     return highest
 
 

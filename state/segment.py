@@ -58,7 +58,7 @@ class AbortedRange:
 
 @dataclass(frozen=True, slots=True)
 class AbortedRanges:
-    """The aborted ranges that touch a segment. ``entries`` is empty when there are more than `MAX_INLINE_ENTRIES`."""
+    """The aborted ranges that overlap a segment. ``entries`` is empty if there are more than `MAX_INLINE_ENTRIES`."""
 
     count: int
     sha256: bytes

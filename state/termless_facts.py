@@ -14,7 +14,7 @@ from .offsets import Offset, OffsetRange, TimestampMs
 
 
 class OrderKind(StrEnum):
-    """``pause resume disable`` supersede each other; for ``delete-records`` the highest offset counts."""
+    """The kinds of orders. Pause, resume and disable supersede each other; of delete-records the highest one counts."""
 
     PAUSE = "pause"
     RESUME = "resume"

@@ -1,4 +1,4 @@
-"""The settings of a topic that tierstate obeys."""
+"""The settings of a topic that tierstate uses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LIKE_TOTAL = -2
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """Effective settings: the topic's own, else the broker's default. Milliseconds and bytes, -1 is no limit."""
+    """The effective settings: the topic's own, else the broker's default. In milliseconds and bytes; -1 is no limit."""
 
     retention_ms: int = 604_800_000
     retention_bytes: int = -1
