@@ -116,7 +116,7 @@ class PartitionPlan:
     ``deletes``: segments deleted by an archived fact whose objects still exist: the delete is written again.
     ``missing``: readable in the archive, not whole in the bucket. ``gaps``: between the log start and the end of both
     tiers, as far as known. ``unproven``: ranges that may be no gaps, because the log start may have moved past them
-    after the last record of it. ``local_start``: the broker's, if it reported one.
+    after the last recorded one. ``local_start``: the broker's, if the broker reported it.
     """
 
     partition: TopicIdPartition

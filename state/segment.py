@@ -23,7 +23,7 @@ MAX_INLINE_ENTRIES = 256
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """The term of one leader, ordered by (epoch, position of its `LeaderElected`). ``id`` makes equal orders differ."""
+    """The term of one leader, ordered by (epoch, position of its `LeaderElected`). ``id`` distinguishes equal orders."""
 
     epoch: LeaderEpoch
     position: Position
@@ -99,9 +99,9 @@ class CopyAttempt:
 class RemoteSegment:
     """A complete, verified copy of one log segment.
 
-    ``offsets`` is the range that it covers. Offsets inside it may have no record, and ``last_record_offset`` may be
-    lower than its end. Sizes are in bytes: ``log_bytes`` of the plain log, ``log_object_bytes`` and
-    ``indexes_object_bytes`` as stored. Checksums are computed over the plain bytes.
+    ``offsets`` is the range that it covers, gap-free by construction. Records may be missing inside it, and
+    ``last_record_offset`` may be lower than its end. Sizes are in bytes: ``log_bytes`` of the plain log,
+    ``log_object_bytes`` and ``indexes_object_bytes`` as stored. Checksums are of the plain bytes.
     """
 
     partition: TopicIdPartition
