@@ -23,7 +23,7 @@ MAX_INLINE_ENTRIES = 256
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """The term of one leader, ordered by (epoch, position of its `LeaderElected`). ``id`` distinguishes equal orders."""
+    """The term of one leader, ordered by (epoch, position of its `LeaderElected`); ``id`` tells twins apart."""
 
     epoch: LeaderEpoch
     position: Position
