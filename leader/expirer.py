@@ -128,12 +128,12 @@ def remove_objects(
         quarantine.keep_segment(store, segment.subject)  # may take long: everything is checked after it
     view = last_look(reign)
     current = view.segments.get(segment.segment_id)
-    kept = (
+    why = (
         "the segment is erased" if current is None else kept_because(view, current, reign.time_of_deletion(), grace_ms)
     )
-    if current is None or current.subject is None or kept is not None:
+    if current is None or current.subject is None or why is not None:
         raise Fenced(
-            "the objects stay", topic=reign.name, partition=reign.partition, segment_id=segment.segment_id, because=kept
+            "the objects stay", topic=reign.name, partition=reign.partition, segment_id=segment.segment_id, because=why
         )
     subject = current.subject
     reign.confirm_leadership()

@@ -71,8 +71,8 @@ def look_for_lost_facts(
     if unknown:
         left_behind = tools.left_behind()
         deleted = tools.archived_deletes(view.partition, [each.segment.segment_id for each in unknown])
-        gone = dict.fromkeys(deleted, SegmentState.DELETE_SEGMENT_FINISHED)
-        history = replace(history, states={**history.states, **gone})
+        deleted_states = dict.fromkeys(deleted, SegmentState.DELETE_SEGMENT_FINISHED)
+        history = replace(history, states={**history.states, **deleted_states})
     unlisted = {each.segment_id for each in before.readable if each.object_key not in listing.base_keys}
     is_missing = any(each.segment_id in unlisted for each in view.readable)
     return replace(lost_facts(view, unknown, history, local_start, left_behind), is_segment_missing=is_missing)

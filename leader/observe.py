@@ -69,10 +69,10 @@ class _Aged(Generic[V]):
         """
         now = self._clock.monotonic()
         with self._lock:
-            self._known = {topic: known for topic, known in self._known.items() if topic in topics}
+            self._known = {topic: entry for topic, entry in self._known.items() if topic in topics}
             self._asking.clear()  # a thread that asks now keeps the lock that it holds
-            known = {topic: self._known.get(topic) for topic in topics}
-        worn = {topic: (now - each[0]) / self._age(each[1]) if each else 1.0 for topic, each in known.items()}
+            entries = {topic: self._known.get(topic) for topic in topics}
+        worn = {topic: (now - each[0]) / self._age(each[1]) if each else 1.0 for topic, each in entries.items()}
         if all(share < 1.0 for share in worn.values()):
             return []
         return [topic for topic, share in worn.items() if share >= 0.5]

@@ -91,8 +91,7 @@ class PartitionWorker:
         self._removal_error: str | None = None
         self._reading_tiers = False
         self._beginning_for: ActKind | None = None
-        """If no term begins, only this kind of act waits for it; what keeps the other kinds waiting is known already.
-        """
+        """If no term begins, only this kind of act waits for it; why the other kinds wait is known already."""
         self._returned: deque[type[TierstateError]] = deque()
         self._general = Setbacks(seat.clock)
         self._by_kind = {kind: Setbacks(seat.clock) for kind in ActKind}
@@ -202,12 +201,12 @@ class PartitionWorker:
             return True
         self._looked_at = now
         try:
-            seen = self._observe.local_log(self.partition, self.name)
+            observed = self._observe.local_log(self.partition, self.name)
             view = self._seat.view.partition(self.partition)
         except TierstateError:
             return False
         with self._publishing:
-            self._put(with_local_log(self._status, view, seen, self._seat.time.now_ms()))
+            self._put(with_local_log(self._status, view, observed, self._seat.time.now_ms()))
         return True
 
     def _memory(self, view: PartitionView, seen: Observed) -> Memory:

@@ -115,13 +115,13 @@ def continued(
 
 
 def _continued(before: ArchivedPartition, now: ArchivedPartition) -> ArchivedPartition:
-    gone = {
+    deletes = {
         sid: state
         for sid, state in before.states.items()
         if state in (SegmentState.DELETE_SEGMENT_STARTED, SegmentState.DELETE_SEGMENT_FINISHED)
     }
     finished = {**before.finished, **now.finished}
-    states = {**before.states, **now.states, **gone}
+    states = {**before.states, **now.states, **deletes}
     return replace(
         now,
         leader=now.leader or before.leader,

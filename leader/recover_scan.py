@@ -176,14 +176,14 @@ def sort_out(found: Iterable[Found], cluster_id: str, topic_ids: Iterable[TopicI
             "first, as they stand here",
             ids=", ".join(each.tier_state_topic_id for each in sorted(last.values(), key=_copied_at)),
         )
-    for each in ours:
+    for finding in ours:
         why = None
-        if each.cluster_id != cluster_id:
-            why = f"of another cluster, {each.cluster_id}"
-        elif each.tier_state_topic_id not in chosen:
-            why = f"of another tier-state topic, {each.tier_state_topic_id}"
+        if finding.cluster_id != cluster_id:
+            why = f"of another cluster, {finding.cluster_id}"
+        elif finding.tier_state_topic_id not in chosen:
+            why = f"of another tier-state topic, {finding.tier_state_topic_id}"
         if why is not None:
-            key = object_key(each.segment.object_key, ObjectKind.MANIFEST)
-            foreign.append(ForeignManifest(key, why, each.segment.partition))
-    kept = tuple(each for each in mine if each.tier_state_topic_id in chosen)
-    return Bucket(kept, tuple(foreign), tuple(damaged), tuple(uncommitted))
+            key = object_key(finding.segment.object_key, ObjectKind.MANIFEST)
+            foreign.append(ForeignManifest(key, why, finding.segment.partition))
+    restorable = tuple(each for each in mine if each.tier_state_topic_id in chosen)
+    return Bucket(restorable, tuple(foreign), tuple(damaged), tuple(uncommitted))

@@ -66,8 +66,8 @@ def trim_local(reign: Reign, proof: ObjectProof, before: Offset, listener: Liste
     doubt = standing_order(view) or doubt_of(view)
     changed = not still_replaced(view, local_start, before, replacing)
     if doubt or changed or view.trim_intended != before:
-        said = doubt.said if doubt else "what replaces the local data changed"
-        raise Fenced(said, partition=partition, before=before)
+        problem = doubt.said if doubt else "what replaces the local data changed"
+        raise Fenced(problem, partition=partition, before=before)
     reign.confirm_leadership()
     in_time(clock, listed_at)
     if clock.monotonic() - proven_at > PROVEN_FOR_S:
