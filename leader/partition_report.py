@@ -1,4 +1,4 @@
-"""What a partition's status says after a look at it: how far each tier is, and why something is not done."""
+"""A partition's status after a look at it: how far each tier is, and why something is not done."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def reported(
     failing: Collection[ActKind],
     now: TimestampMs,
 ) -> PartitionStatus:
-    """``failing``: kinds of acts that went wrong when last tried; ``before`` says why, and goes on to say it."""
+    """Return the status after a look. ``failing``: kinds of acts whose last try failed, for reasons in ``before``."""
     status = with_local_log(before, view, seen, now).saying(
         not_erased=decision.erase.reason if isinstance(decision.erase, NothingToErase) else None,
         held_by=decision.trim.held_by,
@@ -49,7 +49,7 @@ def reported(
 
 
 def with_local_log(before: PartitionStatus, view: PartitionView, seen: Observed, now: TimestampMs) -> PartitionStatus:
-    """Return ``before`` with what the broker's log and the settings of its topic tell, which needs no object store."""
+    """Return ``before`` with the data of the broker's log and the topic's settings, which need no object store."""
     copied_to = copied_offset(view, seen.bounds)
     local = LocalSegments.of(seen.segments)
     first = local.number_at(copied_to + 1)
@@ -74,12 +74,12 @@ def with_local_log(before: PartitionStatus, view: PartitionView, seen: Observed,
 
 
 def refused(before: PartitionStatus, why: Why) -> PartitionStatus:
-    """Of a partition that is not tiered, whatever else is known of it."""
+    """Return the status of a partition that is not tiered, whatever else is known of it."""
     return before.saying(leads=True).refusing(why).copying(why).trimming(why).expiring(why)
 
 
 def failed(before: PartitionStatus, why: Why, kind: ActKind | None) -> PartitionStatus:
-    """``kind``: the act that went wrong; None: nothing could even be decided."""
+    """Return the status after a failure. ``kind``: the act that failed; None: nothing could even be decided."""
     if before.refused is not None:
         return before
     status = before.saying(leads=True)
@@ -93,12 +93,12 @@ def failed(before: PartitionStatus, why: Why, kind: ActKind | None) -> Partition
 
 
 def _expires_at(oldest: TimestampMs | None, retention_ms: int) -> int | None:
-    """When Kafka's own retention by time takes something that is not copied (ms); None: not in sight."""
+    """Return when Kafka's own retention by time takes uncopied data (ms); None: not in sight."""
     return None if oldest is None or retention_ms < 0 else oldest + retention_ms
 
 
 def _local_excess(seen: Observed, now: TimestampMs) -> int:
-    """Bytes that local retention lets go, whatever keeps them."""
+    """Return the bytes that local retention would delete if nothing kept them."""
     end = local_retention_end(seen.segments, retention_of(seen.config), now)
     local = LocalSegments.of(seen.segments)
     return 0 if end is None else local.rolled_bytes(0, local.number_at(end))

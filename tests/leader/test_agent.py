@@ -191,7 +191,7 @@ def test_a_bug_in_one_worker_leaves_the_backlog_of_another() -> None:
 
 
 def wait_for(look: Callable[[], object]) -> bool:
-    """Within ten seconds."""
+    """Return whether ``look`` becomes true within ten seconds."""
     for _ in range(1000):
         if look():
             return True
@@ -200,7 +200,7 @@ def wait_for(look: Callable[[], object]) -> bool:
 
 
 def settle(loop: Loop) -> None:
-    """Reconcile, and wait until nobody is worked on."""
+    """Reconcile, and wait until no partition is worked on."""
     loop.agent.reconcile(loop.stop)
     assert loop.agent.wait_idle(10)
 
