@@ -119,7 +119,7 @@ class TierTopic(Protocol):
         ...
 
     def reader(self, positions: Mapping[int, Position], epochs: Mapping[int, int] | None = None) -> TierReader:
-        """Return a tail that begins at these positions, each read in its leader epoch (if ``epochs`` has it).
+        """Return a tail from these positions on, each read in its leader epoch (where ``epochs`` has one).
 
         Raises PositionLost where the log begins above a position, TierStateLost where it begins above 0 for a reader
         that begins at 0, BrokerUnavailable.
