@@ -119,7 +119,7 @@ class TierTopic(Protocol):
         ...
 
     def reader(self, positions: Mapping[int, Position], epochs: Mapping[int, int] | None = None) -> TierReader:
-        """Return a tail from these positions on, each read in its leader epoch (where ``epochs`` has one).
+        """Return a tail from these positions on, each read in its leader epoch (if ``epochs`` has it).
 
         Raises PositionLost where the log begins above a position, TierStateLost where it begins above 0 for a reader
         that begins at 0, BrokerUnavailable.
@@ -138,7 +138,7 @@ class TierTopic(Protocol):
 
 
 class KafkaTierTopic:
-    """The topic in Kafka. ``topic_id`` and ``mapped_partitions`` are read once, by `tier_topic_setup.open_tier_topic`."""
+    """In Kafka. ``topic_id`` and ``mapped_partitions`` are read once, by `tier_topic_setup.open_tier_topic`."""
 
     def __init__(
         self,

@@ -156,9 +156,9 @@ class CheckpointSeed:
     def __call__(self, store: ViewStore, tier_partition: int, end: Position) -> LiveSetHeader | None:
         """Take the newest usable checkpoint into an empty ``store``; return None when there is none: replay everything.
 
-        ``end``: of the tier-state partition now; a checkpoint beyond it has records that were truncated. Raises DiskFull
-        and what the view itself raises; errors of the store or of an object go to ``refused``, also that it belongs to
-        another history.
+        ``end``: of the tier-state partition now; a checkpoint beyond it has truncated records. Raises DiskFull
+        and what the view itself raises; errors of the store or of an object go to ``refused``, also that it belongs
+        to another history.
         """
         shelf, now_ms = Shelf(self._objects, self._identity, tier_partition), self._clock.now_ms()
         try:
