@@ -1,4 +1,4 @@
-"""Does any broker answer, and let us in?"""
+"""Watches whether any broker answers and accepts our login."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from .open import Broker
 
 LOGIN_S = 30.0
 PATIENCE_S = 8.0
-"""Two brokers that are silent have their time, and the third answers (`raw.METADATA_SECONDS`)."""
+"""Seconds: enough for two silent brokers before the third one answers (`raw.METADATA_SECONDS`)."""
 
 
 class BrokerWatch(AnswerWatch):
-    """One small Metadata request every two seconds, to whichever broker answers. Now and then a login at each."""
+    """Sends a small Metadata request every two seconds to any broker that answers; now and then logs in at each."""
 
     def __init__(self, broker: Broker, clock: Clock) -> None:
         self._broker, self._clock = broker, clock
@@ -30,5 +30,5 @@ class BrokerWatch(AnswerWatch):
         self._broker.raw.log_in(everywhere=everywhere)
 
     def run(self, stop: threading.Event) -> None:
-        """Until ``stop``."""
+        """Look again and again until ``stop`` is set."""
         go_round("broker watch", stop, self.look, self.pause_s)

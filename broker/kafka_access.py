@@ -1,4 +1,4 @@
-"""How this process reaches its cluster: librdkafka's properties, whose secrets may change, and how logins fare."""
+"""How this process reaches its cluster: librdkafka's properties, whose secrets may change, and results of logins."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TLS_FILES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
 
 
 class KafkaAccess(Mapping[str, str]):
-    """A mapping of properties. One that a file or a command gives has the value of now. Thread-safe."""
+    """A mapping of properties. One that comes from a file or a command has its current value. Thread-safe."""
 
     def __init__(
         self, kafka: Mapping[str, str], live: Mapping[str, LiveSecret] | None = None, listener: Listener = ignore
@@ -33,7 +33,7 @@ class KafkaAccess(Mapping[str, str]):
         return len(self._kafka)
 
     def use(self, user: str, password: str) -> None:
-        """Log in by these from the next connection on."""
+        """Log in with this user and password from the next connection on."""
         self._live = {}
         self._kafka = {**self._kafka, "sasl.username": user, "sasl.password": password}
 
@@ -47,11 +47,11 @@ class KafkaAccess(Mapping[str, str]):
         return AccessDenied("the login at Kafka fails", **facts)
 
     def accepts(self, server: str) -> None:
-        """A broker let us in."""
+        """Note that a broker accepted our login."""
         self.logins.accepted(server, self._who()[0])
 
     def _who(self) -> tuple[str, str]:
-        """User and mechanism. Without SASL it is the certificate that says who we are."""
+        """Return user and mechanism. Without SASL the certificate is our identity."""
         if speaks_sasl(self):
             login = own_login(self)
             return (login.user, login.mechanism) if login is not None else ("", "")
@@ -59,7 +59,7 @@ class KafkaAccess(Mapping[str, str]):
 
 
 def access_of(kafka: Mapping[str, str]) -> KafkaAccess:
-    """Return the same object, where it is one already."""
+    """Return the properties as a `KafkaAccess`: the same object if they are one already."""
     return kafka if isinstance(kafka, KafkaAccess) else KafkaAccess(kafka)
 
 

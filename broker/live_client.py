@@ -1,8 +1,8 @@
-"""A client of librdkafka that goes on when its secrets change.
+"""A client of librdkafka that keeps working when its secrets change.
 
-user, password   told to the client: it logs in by them from its next connection on, open ones stay
-a TLS file       librdkafka reads it once, so another client takes the place of this one; where the new files cannot
-                 be used, this one goes on
+user, password   are passed to the client: it logs in with them from its next connection on, open ones stay
+a TLS file       librdkafka reads it once, so another client replaces this one; while the new files cannot be used,
+                 this one stays in use
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .sasl import speaks_sasl
 
 
 class LiveClient:
-    """``make`` makes a client of what ``config`` makes of the properties. Thread-safe."""
+    """``make`` creates a client from the configuration that ``config`` derives from the properties. Thread-safe."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class LiveClient:
         self._files: object = None
 
     def now(self) -> Any:
-        """Return the client. The one before works as long as somebody holds it."""
+        """Return the client. A previous client works as long as a caller keeps it."""
         with self._lock:
             login, files = self._login_now(), files_state(tls_files(self._kafka))
             if self._client is None:
@@ -43,7 +43,7 @@ class LiveClient:
             elif files != self._files:
                 try:
                     self._client = self._make(self._config(self._kafka))
-                except KafkaException:  # half of the files are replaced: the other half comes, and is seen
+                except KafkaException:  # not all files are replaced yet: the next change starts another attempt
                     login = self._login
             elif login != self._login:
                 self._client.set_sasl_credentials(*login)

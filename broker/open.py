@@ -1,4 +1,4 @@
-"""Settings -> everything said to one Kafka cluster, behind one object."""
+"""Wiring: from settings to one object with everything that talks to one Kafka cluster."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Broker:
 
     @property
     def admin(self) -> AdminClient:
-        """librdkafka's own, of now. Raises BrokerUnavailable once this is closed."""
+        """librdkafka's current client. Raises BrokerUnavailable once this is closed."""
         return self.control.admin
 
     def close(self) -> None:
@@ -47,7 +47,7 @@ class Broker:
 
 
 def open_broker(kafka: Mapping[str, str], clock: Clock | None = None) -> Broker:
-    """``kafka``: the settings' ``[kafka]`` table, librdkafka properties. Connects to nothing yet.
+    """Wire a `Broker`, without connecting yet. ``kafka``: the settings' ``[kafka]`` table, librdkafka properties.
 
     Raises InvalidRequest when the addresses or the TLS files cannot be used.
     """

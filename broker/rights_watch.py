@@ -1,4 +1,4 @@
-"""Does Kafka still let an agent in, and allow what it needs? Asked now and then; an agent can only wait for it."""
+"""Watches whether Kafka accepts an agent's login and grants its rights; an agent can only wait for them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from .raw import RawClient
 
 LOOK_S = 30.0
 AGAIN_S = 5.0
-"""While something lacks."""
+"""While a right is missing, or a login is refused."""
 
 
 class RightsWatch:
     """``ask``: see `acls.lacking`. ``raw``: logs in. Reading never waits.
 
-    ``returned``: called when nothing lacks any more, and when no login is refused any more."""
+    ``returned``: called when the last missing right is granted, and when logins are accepted again."""
 
     def __init__(self, ask: Callable[[], Sequence[Lacking]], kafka: KafkaAccess, raw: RawClient) -> None:
         self._ask, self._kafka, self._raw = ask, kafka, raw
@@ -28,7 +28,7 @@ class RightsWatch:
         self.returned: Callable[[], None] = lambda: None
 
     def told(self, topic: str | None = None) -> list[str]:
-        """Return one sentence for each right that lacks, with the command. ``topic``: no rights on other topics."""
+        """Return one sentence for each missing right, with the command. ``topic``: no rights on other topics."""
         return [each.told(self._kafka) for each in self.lacking if topic is None or each.concerns(topic)]
 
     @property
@@ -37,21 +37,21 @@ class RightsWatch:
         return self._kafka.logins.troubles()
 
     def run(self, stop: threading.Event) -> None:
-        """Until ``stop``."""
+        """Look again and again until ``stop`` is set."""
         go_round("rights watch", stop, self.look, lambda: AGAIN_S if self.lacking or self.refused else LOOK_S)
 
     def look(self) -> None:
-        """Ask once. A broker that does not answer takes no right away, and gives none."""
+        """Ask once. When no broker answers, the rights stay as they were known."""
         self._raw.log_in(everywhere=True)
         if self.refused:
-            return  # no one would answer
+            return  # no broker would answer
         if self._kafka.logins.count != self._refusals:
             self._refusals = self._kafka.logins.count
             self.returned()
         try:
-            found = self._ask()
+            missing = self._ask()
         except TierstateError:
             return
-        before, self.lacking = self.lacking, tuple(found)
+        before, self.lacking = self.lacking, tuple(missing)
         if before and not self.lacking:
             self.returned()
