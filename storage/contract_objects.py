@@ -13,7 +13,7 @@ from .contract_evidence import keys_below, must_equal, must_hold, must_raise
 from .object_store import ObjectStore, RangeNotSatisfiable
 
 CLOCK_SKEW_MS = 5 * 60 * 1000
-"""How far the store's clock may be from ours."""
+"""Largest allowed difference between the store's clock and ours."""
 LONG_KEY_BYTES = 1000
 
 
@@ -188,15 +188,15 @@ def a_modification_time_is_the_time_of_writing(store: ObjectStore, prefix: str) 
     for number in range(3):
         key, before = f"{prefix}{number}", clock.now_ms()
         store.put_if_absent(key, b"x")
-        after, found = clock.now_ms(), store.head(key).modified_at
-        if not before - CLOCK_SKEW_MS <= found <= after + CLOCK_SKEW_MS:
-            raise Difference("the store's clock is not ours", seconds_ahead=(found - after) // 1000)
-        if found < earlier:
-            raise Difference("the store's clock goes back", milliseconds=earlier - found)
-        earlier = found
+        after, modified_at = clock.now_ms(), store.head(key).modified_at
+        if not before - CLOCK_SKEW_MS <= modified_at <= after + CLOCK_SKEW_MS:
+            raise Difference("the store's clock is not ours", seconds_ahead=(modified_at - after) // 1000)
+        if modified_at < earlier:
+            raise Difference("the store's clock goes back", milliseconds=earlier - modified_at)
+        earlier = modified_at
         listed = [each.modified_at for each in store.list(key)]
-        if len(listed) != 1 or abs(listed[0] - found) >= 1000:  # some tell milliseconds only in listings
-            raise Difference("a listing tells another time than a head", head=found, listing=listed)
+        if len(listed) != 1 or abs(listed[0] - modified_at) >= 1000:  # some report milliseconds only in listings
+            raise Difference("a listing tells another time than a head", head=modified_at, listing=listed)
 
 
 def bad_keys_are_refused(store: ObjectStore, prefix: str) -> None:
@@ -217,7 +217,7 @@ def _streamed(store: ObjectStore, key: str, asked: ByteRange) -> bytes:
 
 
 def _long_key(prefix: str, length: int) -> str:
-    """Parts of at most 200 bytes: file systems take no more than 255."""
+    """Return a key with parts of at most 200 bytes: file systems accept at most 255."""
     key = prefix
     while len(key) < length:
         part = "k" * min(200, length - len(key))

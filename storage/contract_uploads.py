@@ -12,7 +12,7 @@ from .contract_evidence import keys_below, must_equal, must_hold, must_raise
 from .object_store import MIB, ObjectStore
 
 PART_BYTES = 5 * MIB
-"""The smallest that S3 takes."""
+"""The smallest part that S3 accepts."""
 _BLOCK = bytes(range(251)) * 4178
 """About 1 MiB, no power of two."""
 
@@ -59,7 +59,7 @@ def a_large_put_never_overwrites(store: ObjectStore, prefix: str) -> None:
 
 
 def _fail(store: ObjectStore, prefix: str, key: str, count: int) -> None:
-    """An upload whose source fails after ``count`` MiB; looks for its object all the while."""
+    """Upload from a source that fails after ``count`` MiB, and check throughout that no object is visible."""
 
     def failing() -> Iterator[bytes]:
         for _ in range(count):
