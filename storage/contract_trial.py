@@ -36,7 +36,7 @@ class Trial:
                 raise
 
     def verdicts(self, promises: Sequence[Promise]) -> Iterator[tuple[Promise, TierstateError | None]]:
-        """Yield each promise with None (kept) or the error (broken). Objects of a check are removed before the next one.
+        """Yield each promise with None (kept) or its error (broken). Every check's objects are removed before the next.
 
         Raises Unavailable and AccessDenied: a store that is silent or refuses us shows nothing about its promises.
         """
@@ -54,7 +54,7 @@ class Trial:
             yield promise, broken
 
     def clear(self) -> list[str]:
-        """Remove everything that was written, check that, and return what is left (keys, or ids of uploads), if anything.
+        """Remove everything that was written, look again, and return what is left (keys, or upload ids), if anything.
 
         Never raises a store's error, and does not trust the store: keys that a batch delete left are deleted singly.
         """
@@ -68,7 +68,7 @@ class Trial:
         return sorted({*left, *(self._listed() or ()), *uploads})
 
     def _still_there(self) -> list[str]:
-        """Return the written keys that still exist; forget the others. Few are checked one by one, many by a listing."""
+        """Return the written keys that still exist; forget the others. Few are checked singly, many by a listing."""
         keys, listed = sorted(self.recorded.written), self._listed()
         if len(keys) > ASKED_ONE_BY_ONE and listed is not None:
             left = [key for key in keys if key in listed]

@@ -231,7 +231,7 @@ class DirectoryStore:
 
     @contextlib.contextmanager
     def _unlocked(self, name: str) -> Iterator[int]:
-        """Lock an unfinished file and yield its descriptor. Raises OSError when its writer is alive or it is missing."""
+        """Lock an unfinished file and yield its descriptor. Raises OSError when its writer lives or it is missing."""
         descriptor = os.open(os.path.join(self._temporary, name), os.O_RDWR | os.O_NOFOLLOW)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -252,7 +252,7 @@ class DirectoryStore:
             self._make_folders_durable(folder)
 
     def _make_folders(self, folder: str) -> None:
-        """Create folders below the store's own. That one is never created here: it may be missing since the put began."""
+        """Create folders below the store's own, but never that one: it may have been unmounted since the put began."""
         if folder == self._root or os.path.isdir(folder):
             return
         self._make_folders(os.path.dirname(folder))
