@@ -34,7 +34,7 @@ class SharedAccess:
         self._delegated: tuple[datetime, UserDelegationKey] | None = None
 
     def of(self, blob: str, seconds: float) -> str:
-        """Return the query string. Raises AzureError: without the account's key, Azure is sometimes asked for a key."""
+        """Return the query string. Raises AzureError: without the account's key, Azure must issue a delegation key."""
         now = datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC)
         ends = now + timedelta(seconds=seconds)
         key = self._container.credential

@@ -46,21 +46,21 @@ class BlockUpload:
         As many parts are in flight as ``parts`` has shares for.
         """
         size = 0
-        done: list[BlobBlock] = []
+        blocks: list[BlobBlock] = []
         waiting: deque[Future[BlobBlock]] = deque()
         threads = ThreadPoolExecutor(self._concurrency, thread_name_prefix="tierstate-part")
         with threads as pool:
             try:
                 for part in parts:
-                    number = len(done) + len(waiting)
+                    number = len(blocks) + len(waiting)
                     if number >= MAX_BLOCKS:
                         raise InvalidRequest("the object has more parts than Azure allows", limit=MAX_BLOCKS)
                     size += len(part.data)
                     waiting.append(pool.submit(self._stage, number, [bytes(part.data)]))
                     del part  # otherwise it is in memory twice until the next one is made
                     while waiting and waiting[0].done():
-                        done.append(waiting.popleft().result())
-                done.extend(each.result() for each in waiting)
+                        blocks.append(waiting.popleft().result())
+                blocks.extend(each.result() for each in waiting)
             except BaseException:  # also a closed generator or an interrupt: no block is sent after we gave up
                 self._failed = True
                 for future in waiting:
@@ -69,7 +69,7 @@ class BlockUpload:
                     with suppress(BaseException):
                         future.result()
                 raise
-        return done, size
+        return blocks, size
 
     def _stage(self, number: int, held: list[bytes]) -> BlobBlock:
         """Send one block. ``held`` is a list of its part, emptied before another upload may make one in its place."""

@@ -119,9 +119,9 @@ def ranges_are_exact(store: ObjectStore, prefix: str) -> None:
     key, data = f"{prefix}object", bytes(range(100))
     store.put_if_absent(key, data)
     for start, stop in ((0, 1), (0, 100), (10, 20), (99, 100)):
-        asked = ByteRange(start, stop)
-        must_equal("a range", store.get_range(key, asked), data[start:stop])
-        must_equal("a streamed range", _streamed(store, key, asked), data[start:stop])
+        byte_range = ByteRange(start, stop)
+        must_equal("a range", store.get_range(key, byte_range), data[start:stop])
+        must_equal("a streamed range", _streamed(store, key, byte_range), data[start:stop])
     must_hold("pieces are bounded", all(len(piece) <= 7 for piece in store.stream_range(key, ByteRange(3, 50), 7)))
 
 
@@ -129,18 +129,18 @@ def a_range_stops_at_the_end(store: ObjectStore, prefix: str) -> None:
     key, data = f"{prefix}object", bytes(range(100))
     store.put_if_absent(key, data)
     for start, stop in ((99, 101), (50, 1000), (0, 2**40)):
-        asked = ByteRange(start, stop)
-        must_equal("a range over the end", store.get_range(key, asked), data[start:])
-        must_equal("a streamed range over the end", _streamed(store, key, asked), data[start:])
+        byte_range = ByteRange(start, stop)
+        must_equal("a range over the end", store.get_range(key, byte_range), data[start:])
+        must_equal("a streamed range over the end", _streamed(store, key, byte_range), data[start:])
 
 
 def a_range_past_the_end_is_an_error(store: ObjectStore, prefix: str) -> None:
     store.put_if_absent(f"{prefix}ten", b"0123456789")
     store.put_if_absent(f"{prefix}empty", b"")
     for name, start in (("ten", 10), ("ten", 11), ("empty", 0)):
-        asked = ByteRange(start, start + 5)
-        must_raise(RangeNotSatisfiable, partial(store.get_range, prefix + name, asked))
-        must_raise(RangeNotSatisfiable, partial(_streamed, store, prefix + name, asked))
+        byte_range = ByteRange(start, start + 5)
+        must_raise(RangeNotSatisfiable, partial(store.get_range, prefix + name, byte_range))
+        must_raise(RangeNotSatisfiable, partial(_streamed, store, prefix + name, byte_range))
 
 
 def keys_that_differ_in_case_are_two_objects(store: ObjectStore, prefix: str) -> None:
@@ -177,7 +177,7 @@ def long_keys_are_kept(store: ObjectStore, prefix: str) -> None:
         limit, length = error.facts.get("limit"), error.facts.get("bytes")
         if not isinstance(limit, int) or not isinstance(length, int):
             raise
-        key = _long_key(prefix, LONG_KEY_BYTES - (length - limit))  # the prefix of the store's URL takes its share
+        key = _long_key(prefix, LONG_KEY_BYTES - (length - limit))  # the prefix of the store's URL counts too
         store.put_if_absent(key, b"long")
     must_equal("the object", store.get(key), b"long")
     must_equal("the keys", keys_below(store, prefix), [key])
@@ -194,9 +194,9 @@ def a_modification_time_is_the_time_of_writing(store: ObjectStore, prefix: str) 
         if modified_at < earlier:
             raise Difference("the store's clock goes back", milliseconds=earlier - modified_at)
         earlier = modified_at
-        listed = [each.modified_at for each in store.list(key)]
-        if len(listed) != 1 or abs(listed[0] - modified_at) >= 1000:  # some report milliseconds only in listings
-            raise Difference("a listing tells another time than a head", head=modified_at, listing=listed)
+        listed_times = [each.modified_at for each in store.list(key)]
+        if len(listed_times) != 1 or abs(listed_times[0] - modified_at) >= 1000:  # some have them only in listings
+            raise Difference("a listing tells another time than a head", head=modified_at, listing=listed_times)
 
 
 def bad_keys_are_refused(store: ObjectStore, prefix: str) -> None:

@@ -41,17 +41,17 @@ class Trial:
         Raises Unavailable and AccessDenied: a store that is silent or refuses us shows nothing about its promises.
         """
         for number, promise in enumerate(promises):
-            broken: TierstateError | None = None
+            failure: TierstateError | None = None
             try:
                 promise.check(self.recorded, f"{self._prefix}{number:02d}/")
             except TierstateError as error:
                 if _shows_nothing(error):
                     error.facts["promise"] = promise.name
                     raise
-                broken = error
+                failure = error
             finally:
                 self.clear()
-            yield promise, broken
+            yield promise, failure
 
     def clear(self) -> list[str]:
         """Remove everything that was written, look again, and return what is left (keys, or upload ids), if anything.
@@ -64,18 +64,18 @@ class Trial:
             with suppress(TierstateError):
                 self.recorded.delete(key)
         uploads = self._abort_uploads()
-        left = self._still_there() if self.recorded.written else []
-        return sorted({*left, *(self._listed() or ()), *uploads})
+        remaining = self._still_there() if self.recorded.written else []
+        return sorted({*remaining, *(self._listed() or ()), *uploads})
 
     def _still_there(self) -> list[str]:
         """Return the written keys that still exist; forget the others. Few are checked singly, many by a listing."""
         keys, listed = sorted(self.recorded.written), self._listed()
         if len(keys) > ASKED_ONE_BY_ONE and listed is not None:
-            left = [key for key in keys if key in listed]
+            remaining = [key for key in keys if key in listed]
         else:
-            left = [key for key in keys if self._may_be_there(key, listed)]
-        self.recorded.written.intersection_update(left)
-        return left
+            remaining = [key for key in keys if self._may_be_there(key, listed)]
+        self.recorded.written.intersection_update(remaining)
+        return remaining
 
     def _may_be_there(self, key: str, listed: set[str] | None) -> bool:
         try:
@@ -93,7 +93,7 @@ class Trial:
         return None
 
     def _abort_uploads(self) -> list[str]:
-        left: list[str] = []
+        remaining: list[str] = []
         with suppress(TierstateError):
             for upload in list(self.recorded.unfinished_uploads(self._prefix)):
                 if not upload.key.startswith(self._prefix):
@@ -101,8 +101,8 @@ class Trial:
                 try:
                     self.recorded.abort_upload(upload)
                 except TierstateError:
-                    left.append(f"{upload.key} (upload {upload.upload_id})")
-        return left
+                    remaining.append(f"{upload.key} (upload {upload.upload_id})")
+        return remaining
 
 
 def _shows_nothing(error: TierstateError) -> bool:

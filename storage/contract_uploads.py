@@ -24,9 +24,9 @@ class _SourceFailed(Exception):
 def a_large_stream_arrives_whole(store: ObjectStore, prefix: str) -> None:
     for name, count, rest in (("parts", 12, b"the end"), ("exact", 5, bytes(2 * PART_BYTES - 5 * len(_BLOCK)))):
         pieces = [_BLOCK] * count + [rest]
-        written = store.put_stream(f"{prefix}{name}", iter(pieces), part_bytes=PART_BYTES)
+        stored_bytes = store.put_stream(f"{prefix}{name}", iter(pieces), part_bytes=PART_BYTES)
         size = sum(len(piece) for piece in pieces)
-        must_equal("the size written", written, size)
+        must_equal("the size written", stored_bytes, size)
         must_hold("the object is what was sent", store.get(f"{prefix}{name}") == b"".join(pieces))
         must_equal("its size", store.head(f"{prefix}{name}").size, size)
 

@@ -46,10 +46,10 @@ class OpenObject:
         size, filled = min(len(target), self._size - start), 0
         while filled < size:
             with self._typed():
-                read = os.preadv(self._descriptor, [target[filled:size]], start + filled)
-            if not read:
+                count = os.preadv(self._descriptor, [target[filled:size]], start + filled)
+            if not count:
                 raise self._shrank()
-            filled += read
+            filled += count
         with self._typed():
             os.posix_fadvise(self._descriptor, start + AHEAD_BYTES, size, os.POSIX_FADV_WILLNEED)
         return filled

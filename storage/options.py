@@ -26,8 +26,8 @@ class StoreOptions:
     (HTTPS_PROXY, NO_PROXY). ``part_bytes``: for uploads that request no other size. ``concurrency``: parts of one
     upload to S3 or Azure; all uploads of the store together hold at most two more (`parts.PartShares`).
 
-    Only S3: ``region``; ``path_style`` None: path style with an endpoint, virtual hosts without; ``sse``: who encrypts
-    objects at rest, ``none`` leaves it to the bucket; ``sse_kms_key_id`` None: the account's key.
+    Only S3: ``region``; ``path_style`` None: path style with an endpoint, virtual hosts without; ``sse``: how objects
+    are encrypted at rest, ``none`` leaves it to the bucket; ``sse_kms_key_id`` None: the account's key.
     """
 
     endpoint: str | None = None

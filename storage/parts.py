@@ -16,7 +16,7 @@ MORE_PARTS = 2
 
 @dataclass(slots=True)
 class Part:
-    """``last``: no part comes after it. This is known before it is sent, because some stores must be told."""
+    """``last``: no part comes after it. This is known before it is sent, because some stores require that."""
 
     data: bytearray
     last: bool

@@ -36,14 +36,14 @@ class RecordingStore:
         self._wrote(key, 1, 0)
 
         def counted() -> Iterator[Data]:
-            sent = 0
+            total = 0
             for piece in pieces:
-                sent += len(piece)
+                total += len(piece)
                 with self._lock:
                     self.bytes_sent += len(piece)
                 yield piece
-            if sent > part_bytes:  # one request a part, one to begin and one to complete; the first is counted
-                self._asked(-(-sent // part_bytes) + 1)
+            if total > part_bytes:  # one request a part, one to begin and one to complete; the first is counted
+                self._asked(-(-total // part_bytes) + 1)
 
         return self._store.put_stream(key, counted(), part_bytes=part_bytes)
 

@@ -124,8 +124,8 @@ class S3Store:
             answer = self._requests.read(key, look)
         modified_at = TimestampMs(int(answer["LastModified"].timestamp() * 1000))
         # any other type is a checksum of the parts' checksums, or unknown
-        own = answer.get("ChecksumCRC32C") if answer.get("ChecksumType") == "FULL_OBJECT" else None
-        return ObjectInfo(key, answer["ContentLength"], modified_at, crc32c_from(own))
+        checksum = answer.get("ChecksumCRC32C") if answer.get("ChecksumType") == "FULL_OBJECT" else None
+        return ObjectInfo(key, answer["ContentLength"], modified_at, crc32c_from(checksum))
 
     def list(self, prefix: str = "", start_after: str | None = None) -> Iterator[ObjectInfo]:
         after: dict[str, Any] = {"StartAfter": self._prefix + start_after} if start_after is not None else {}
@@ -153,8 +153,8 @@ class S3Store:
     def delete_many(self, keys: Iterable[str]) -> None:
         remaining = iter(keys)
         while batch := tuple(itertools.islice(remaining, _BATCH)):
-            whole = tuple({"Key": self._full(key)} for key in batch)
-            self._requests.write("", partial(self._delete_batch, whole))
+            objects = tuple({"Key": self._full(key)} for key in batch)
+            self._requests.write("", partial(self._delete_batch, objects))
 
     def replace_if_same(self, key: str, data: Data, previous: bytes) -> bool:
         full, marker, checksum = self._full(key), self._requests.new_marker(), crc32c_text(extended(0, data))
@@ -213,7 +213,7 @@ class S3Store:
     def _continued(
         self, key: str, full: str, body: StreamingBody, range: ByteRange, etag: str, piece_bytes: int = MIB
     ) -> Iterator[bytes]:
-        """Yield the bytes of a range whose first body is open. The rest of a body that breaks off is requested."""
+        """Yield the bytes of a range whose first body is open. When a body breaks off, its rest is requested."""
         attempts = self._requests.patience.reading(key)
         position, failed_at = range.start, range.start
         while True:

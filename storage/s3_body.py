@@ -55,19 +55,19 @@ def arriving(body: StreamingBody, size: int, piece_bytes: int, clock: Clock, pat
 
     Trickling: less than a MiB (or than all) in ``patience_s`` seconds of waiting. The caller's own time is not counted.
     """
-    left, since, waited = size, 0, 0.0
+    remaining, since, waited = size, 0, 0.0
     # Private to botocore, but its `read` waits for all requested bytes: a trickle would never be noticed.
     stream: Any = cast(Any, body)._raw_stream
     with closing(body):
-        while left:
+        while remaining:
             began = clock.monotonic()
             try:
-                piece: bytes = stream.read1(min(left, piece_bytes, MOST_AT_ONCE))
+                piece: bytes = stream.read1(min(remaining, piece_bytes, MOST_AT_ONCE))
             except (BotoCoreError, HTTPError, OSError):
                 return
             if not piece:
                 return
-            left -= len(piece)
+            remaining -= len(piece)
             since, waited = since + len(piece), waited + clock.monotonic() - began
             if since >= MIB:
                 since, waited = 0, 0.0

@@ -140,8 +140,8 @@ class S3Requests:
         return answer["Body"], int(match[2]) + 1, answer["ETag"]
 
     def is_missing(self, key: str, full: str) -> bool:
-        """Return whether the object is missing, by a GET. A 404 of HEAD has no body to tell a missing object from a missing
-        bucket, or from an access key that some stores do not find. For those, raises the store's error.
+        """Return whether the object is missing, by a GET: a 404 of HEAD has no body, and may mean a missing bucket, or
+        an access key that some stores do not find. For those, raises the store's error.
         """
         try:
             body, _, _ = self.patience.read(key, lambda: self.open_range(key, full, ByteRange(0, 1), None))

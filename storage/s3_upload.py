@@ -50,22 +50,22 @@ class MultipartUpload:
         As many parts are in flight as ``parts`` has shares for.
         """
         size, concurrency = 0, self._requests.options.concurrency
-        done: list[CompletedPartTypeDef] = []
+        completed_parts: list[CompletedPartTypeDef] = []
         waiting: deque[Future[CompletedPartTypeDef]] = deque()
         threads = ThreadPoolExecutor(concurrency, thread_name_prefix="tierstate-part")
         with threads as pool:
             try:
                 for part in parts:  # `enumerate` would hold each part until it has the next one
-                    number = len(done) + len(waiting) + 1
+                    number = len(completed_parts) + len(waiting) + 1
                     size += len(part.data)
                     if number > MAX_PARTS:
                         raise InvalidRequest("the object has more parts than S3 allows", key=self._key, limit=MAX_PARTS)
                     waiting.append(pool.submit(self._part, number, [part.data]))
                     del part  # otherwise it is kept until the next one is made
                     while waiting and waiting[0].done():
-                        done.append(waiting.popleft().result())
-                done.extend(each.result() for each in waiting)
-                self._complete(done)
+                        completed_parts.append(waiting.popleft().result())
+                completed_parts.extend(each.result() for each in waiting)
+                self._complete(completed_parts)
             except BaseException:  # also a closed generator or an interrupt: an upload without an end costs money
                 self._failed = True
                 for future in waiting:

@@ -68,8 +68,8 @@ class ChunkCache:
         stop: threading.Event | None = None,
         upto: int | None = None,
     ) -> list[Held]:
-        """Return adjacent plain chunks: each run that is not cached costs one request. ``upto``: bytes needed of the last
-        one, which need not be opened further.
+        """Return adjacent plain chunks: each run that is not cached costs one request. ``upto``: bytes needed of the
+        last one, which need not be opened further.
 
         A read that waits for another's load shares its result or its error, and takes over an interrupted load.
         """

@@ -93,7 +93,7 @@ class ChunkIndex:
 
     @property
     def is_plain(self) -> bool:
-        """Whether every stored chunk is as long as its plain bytes."""
+        """True if every stored chunk is as long as its plain bytes."""
         if self.fixed:
             return self.stored_sizes == ChunkIndex.of_plain(self.chunk_bytes, self.file_bytes).stored_sizes
         return all(chunk.stored_size == chunk.plain_size for chunk in self)

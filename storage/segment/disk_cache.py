@@ -1,9 +1,9 @@
 """Stored chunks in files: a second level of `cache.py` that survives a restart.
 
-    FOLDER/tierstate-chunk-cache-1   the mark: this folder was made here, and what is in it may be deleted
+    FOLDER/tierstate-chunk-cache-1   the mark: the cache made this folder, and may delete its content
     FOLDER/lock                      held by the one process that uses it
     FOLDER/chunks/SHA-256            one chunk; the name hashes object key, chunk id and stored size
-    FOLDER/unfinished/SHA-256        a file that is being written; what a kill left is removed when the cache is opened
+    FOLDER/unfinished/SHA-256        a file that is being written; opening the cache removes those of killed processes
 
 A file consists of magic, CRC-32C, `_HEADER`, the object key, and the stored bytes; the CRC covers all that follows it.
 A file that is incomplete, or of another chunk than requested, is dropped and counted, never served. It is written in

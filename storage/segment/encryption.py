@@ -78,8 +78,8 @@ class SegmentCipher:
         return b"".join(self.encrypt_pieces([plain], iv))
 
     def encrypt_pieces(self, plain: Iterable[Data], iv: bytes) -> Iterator[bytes]:
-        """Encrypt one chunk like `encrypt`, in pieces: at most one step of it is in memory, which is faster than a chunk
-        that exceeds the processor's caches. Consume it to the end: the tag comes last."""
+        """Encrypt one chunk like `encrypt`, in pieces: at most one step of it is in memory, which is faster than a
+        chunk that exceeds the processor's caches. Consume it to the end: the tag comes last."""
         from cryptography.hazmat.primitives.ciphers import Cipher
         from cryptography.hazmat.primitives.ciphers.modes import GCM
 

@@ -30,11 +30,11 @@ class KeyRingFile:
         return self._current().wrap(data_key)
 
     def unwrap(self, key_id: str, wrapped: bytes, fingerprint: str | None = None) -> bytes:
-        """Do what `KeyRing.unwrap` does."""
+        """Do what `KeyRing.unwrap` does, with the current ring."""
         return self._current().unwrap(key_id, wrapped, fingerprint)
 
     def opens(self, key_id: str) -> bool:
-        """Do what `KeyRing.opens` does."""
+        """Do what `KeyRing.opens` does, with the current ring."""
         return self._current().opens(key_id)
 
     def _current(self) -> KeyRing:
@@ -43,20 +43,20 @@ class KeyRingFile:
             if state == self._seen:
                 return self._ring
             self._seen = state
-            before = self._ring.active
+            previous_key = self._ring.active
             try:
                 self._ring = KeyRing.load(self._path)
             except InvalidRequest as error:
-                event: KeyRingRead | KeyRingRefused = KeyRingRefused(str(self._path), before, str(error))
+                event: KeyRingRead | KeyRingRefused = KeyRingRefused(str(self._path), previous_key, str(error))
             else:
-                event = KeyRingRead(str(self._path), self._ring.active, before)
+                event = KeyRingRead(str(self._path), self._ring.active, previous_key)
             ring = self._ring
         self._listener(event)
         return ring
 
 
 def _state_of(path: Path) -> tuple[int, int, int] | None:
-    """Return what changes whenever the file does; None when there is no file."""
+    """Return values that change whenever the file changes; None when there is no file."""
     try:
         return changes_of(path.stat())
     except OSError:

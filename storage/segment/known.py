@@ -15,10 +15,10 @@ from ..object_store import ObjectReader
 def check_known(view: PartitionView, topic: str, store: ObjectReader, names: ObjectKeys) -> None:
     """Raise TierStateLost when the view is empty but the bucket is not: the state was lost, the partition is not new*.
 
-    For a new partition, the broker's log start would be taken for the log's, and all remote segments lie below it: a
-    term with that start lets them all be deleted, and readers answer without them. Costs one LIST, only while no log
-    start is known. A view that is not fresh may lack the newest facts. Raises also what the store raises, and
-    UpgradeNeeded: a later release wrote facts about the partition, and one of them may be the log start.
+    A new partition's log starts where the broker's does, and all remote segments lie below that. A term with that start
+    lets them all be deleted, and readers answer without them. Costs one LIST, only while no log start is known. A view
+    that is not fresh may lack the newest facts. Raises also what the store raises, and UpgradeNeeded: a later release
+    wrote facts about the partition, and one of them may be the log start.
     """
     if view.log_starts:  # also those that hold on another branch of the log
         return
