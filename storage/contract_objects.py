@@ -194,9 +194,9 @@ def a_modification_time_is_the_time_of_writing(store: ObjectStore, prefix: str) 
         if modified_at < earlier:
             raise Difference("the store's clock goes back", milliseconds=earlier - modified_at)
         earlier = modified_at
-        listed_times = [each.modified_at for each in store.list(key)]
-        if len(listed_times) != 1 or abs(listed_times[0] - modified_at) >= 1000:  # some have them only in listings
-            raise Difference("a listing tells another time than a head", head=modified_at, listing=listed_times)
+        times = [each.modified_at for each in store.list(key)]
+        if len(times) != 1 or abs(times[0] - modified_at) >= 1000:  # some report milliseconds only in listings
+            raise Difference("a listing tells another time than a head", head=modified_at, listing=times)
 
 
 def bad_keys_are_refused(store: ObjectStore, prefix: str) -> None:
