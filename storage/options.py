@@ -1,4 +1,4 @@
-"""How an object store is reached and spoken to: one set of options for every kind of store."""
+"""How an object store is reached and used: one set of options for every kind of store."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .object_store import DEFAULT_PART_BYTES, MIB
 from .patience import Limits
 
 MIN_PART_BYTES = 5 * MIB
-"""S3 refuses smaller parts, but for the last."""
+"""S3 refuses smaller parts, except the last one."""
 MAX_PART_BYTES = 5 * 1024 * MIB
 
 Encryption = Literal["none", "AES256", "aws:kms"]
@@ -19,15 +19,15 @@ Encryption = Literal["none", "AES256", "aws:kms"]
 
 @dataclass(frozen=True, slots=True)
 class StoreOptions:
-    """Beside the URL. What only ``s3://`` has is said so; `open.py` refuses it elsewhere. Times in seconds.
+    """The options of a store next to its URL. `open.py` refuses the options of S3 for other stores. Times in seconds.
 
-    ``endpoint`` None: the cloud's own; of Azure, the account's URL. ``credentials`` None: the cloud library's own
-    search; else S3's access key or Azure's account, and its secret. ``proxy`` None: as the environment says
-    (HTTPS_PROXY, NO_PROXY). ``part_bytes``: of an upload that does not ask for another size. ``concurrency``: parts of
-    one upload; of S3 all uploads together hold at most two more (`parts.PartShares`), of Azure each.
+    ``endpoint`` None: the cloud's own; for Azure, the account's URL. ``credentials`` None: the cloud library's own
+    search; else S3's access key or Azure's account, and its secret. ``proxy`` None: taken from the environment
+    (HTTPS_PROXY, NO_PROXY). ``part_bytes``: for uploads that request no other size. ``concurrency``: parts of one
+    upload to S3 or Azure; all uploads of the store together hold at most two more (`parts.PartShares`).
 
-    Only S3: ``region``; ``path_style`` None: path style with an endpoint, virtual hosts without; ``sse``: who encrypts
-    objects at rest, ``none`` leaves it to the bucket; ``sse_kms_key_id`` None: the account's key.
+    Only S3: ``region``; ``path_style`` None: path style with an endpoint, virtual hosts without; ``sse``: how objects
+    are encrypted at rest, ``none`` leaves it to the bucket; ``sse_kms_key_id`` None: the account's key.
     """
 
     endpoint: str | None = None
@@ -53,14 +53,14 @@ class StoreOptions:
 
     @property
     def keys(self) -> tuple[str, str] | None:
-        """``credentials`` as they are now."""
+        """The current values of ``credentials``."""
         return None if self.credentials is None else (current(self.credentials[0]), current(self.credentials[1]))
 
     def renew_keys(self) -> None:
-        """The store refused them: commands run again."""
-        for each in self.credentials or ():
-            if isinstance(each, LiveSecret):
-                each.renew()
+        """Run the commands that print ``credentials`` again, because the store refused their values."""
+        for secret in self.credentials or ():
+            if isinstance(secret, LiveSecret):
+                secret.renew()
 
     @property
     def limits(self) -> Limits:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def write_arguments(options: StoreOptions) -> dict[str, str]:
-    """What every request that makes an object carries."""
+    """Return the arguments of every request that creates an object."""
     if options.sse == "none":
         return {}
     key = {"SSEKMSKeyId": options.sse_kms_key_id} if options.sse_kms_key_id is not None else {}
@@ -30,14 +30,14 @@ def write_arguments(options: StoreOptions) -> dict[str, str]:
 
 
 def part_size(options: StoreOptions, asked: int) -> int:
-    """``asked`` is `put_stream`'s: its default means the options'."""
+    """Return the bytes of a part. ``asked``: of `put_stream`; its default stands for the size in the options."""
     return options.part_bytes if asked == DEFAULT_PART_BYTES else max(asked, MIN_PART_BYTES)
 
 
 class StoreKeys(Credentials):
-    """The keys that a client signs with, asked for at each request: those of the options, or else of boto's own search.
+    """The keys that sign requests, looked up for each request: those of the options, or else of boto's own search.
 
-    boto reads a credentials file once, and a `credential_process` without an expiry: `renew` does so again.
+    boto reads a credentials file, and a `credential_process` without an expiry, only once: `renew` does so again.
     """
 
     method = "explicit"
@@ -46,19 +46,19 @@ class StoreKeys(Credentials):
         self._clock = clock
         self._options, self._found = options, None if options.credentials else _search()
         self._searched = float("-inf")
-        """When it was last searched again: a right that lacks is no reason to do so all the time."""
+        """Monotonic second of the last repeated search. A missing permission must not cause endless searches."""
         self._request = threading.local()
 
     def get_frozen_credentials(self) -> Any:
-        self._request.signed_with = found = self._now()
-        return found
+        self._request.signed_with = keys = self._now()
+        return keys
 
     def load_credentials(self) -> StoreKeys | None:
         """Return these keys to botocore, which takes this for a provider. None: there are none."""
         return None if self._now() is None else self
 
     def renew(self) -> bool:
-        """The store refused the keys of this thread's last request: return whether there are others now."""
+        """Look for new keys after the store refused those of this thread's last request; return whether there are."""
         self._options.renew_keys()
         now = self._clock.monotonic()
         if self._found is not None and now - self._searched > live_secret.AGAIN_S:
@@ -67,7 +67,7 @@ class StoreKeys(Credentials):
 
     @property
     def signed_with(self) -> str:
-        """The key's id of this thread's last request. It is no secret."""
+        """Id of the key that signed this thread's last request. It is no secret."""
         return str(self._signed.access_key) if self._signed is not None else ""
 
     @property
@@ -86,7 +86,7 @@ def _search() -> Any:
 
 
 def s3_client(options: StoreOptions, keys: StoreKeys) -> S3Client:
-    """Raises BotoCoreError, ValueError. It sends each request once: repeating is `patience.py`'s."""
+    """Return the client. It sends each request once: `patience.py` repeats them. Raises BotoCoreError, ValueError."""
     style = {True: "path", False: "virtual", None: "path" if options.endpoint is not None else "auto"}[
         options.path_style
     ]
@@ -103,7 +103,7 @@ def s3_client(options: StoreOptions, keys: StoreKeys) -> S3Client:
             retries={"mode": "standard", "total_max_attempts": 1},
             proxies={"http": options.proxy, "https": options.proxy} if options.proxy else None,
             s3=cast(Any, {"addressing_style": style}),
-            signature_version="s3v4",  # of signed URLs too: for some regions boto3 still takes the one before
+            signature_version="s3v4",  # for signed URLs too: in some regions boto3 still uses the previous version
             max_pool_connections=32,
             user_agent_extra="tierstate",
         ),
@@ -115,7 +115,7 @@ def s3_client(options: StoreOptions, keys: StoreKeys) -> S3Client:
 
 @cache
 def _loader(data_path: str | None) -> Loader:
-    """What botocore knows of the service, parsed once a process: opening a store, as each Spark task does, takes 0.04 s
-    of CPU in place of 0.21.
+    """Return botocore's description of the service, parsed once per process: opening a store, as each Spark task does,
+    takes 0.04 s of CPU instead of 0.21 s.
     """
     return create_loader(data_path)
