@@ -1,6 +1,6 @@
-"""A schema as Spark's DDL writes it, without a JVM: ``id bigint, tags array<string>, nested struct<a:int>``.
+"""Read and write schemas in Spark's DDL, without a JVM: ``id bigint, tags array<string>, nested struct<a:int>``.
 
-A data source is asked for its schema in a Python process that has no Spark beside it.
+Spark asks a data source for its schema in a Python process without Spark.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _TOKEN = re.compile(r"\s*(?:(?P<quoted>`(?:[^`]|``)*`)|(?P<word>\w+)|(?P<sign>[<
 
 
 def struct_of(text: str, what: str) -> pa.StructType:
-    """Raises InvalidRequest that names the schema as ``what``, and what in it is not understood."""
+    """Return the schema. Raises InvalidRequest that names it as ``what``, and the part that is not understood."""
     return _Reader(text, what).whole()
 
 
@@ -47,12 +47,12 @@ def list_of(element: pa.DataType) -> pa.ListType:
 
 
 def map_of(value: pa.DataType) -> pa.MapType:
-    """Keys are strings."""
+    """Return the type of a map with strings as keys."""
     return pa.map_(pa.field("key", pa.string(), nullable=False), pa.field("value", value))
 
 
 class _Reader:
-    """One pass from left to right; ``_found``: the token that stands."""
+    """Parses in one pass from left to right; ``_found`` is the current token."""
 
     def __init__(self, text: str, what: str) -> None:
         self._text, self._what, self._at = text, what, 0
@@ -92,18 +92,18 @@ class _Reader:
         name = self._name().lower()
         if name in ("array", "map", "struct"):
             self._take("<")
-            made: pa.DataType
+            kind: pa.DataType
             if name == "array":
-                made = list_of(self._type())
+                kind = list_of(self._type())
             elif name == "struct":
-                made = self._fields(">")
+                kind = self._fields(">")
             else:
                 if self._type() != pa.string():
                     raise InvalidRequest(f"{self._what}: the keys of a map are strings", got=self._text)
                 self._take(",")
-                made = map_of(self._type())
+                kind = map_of(self._type())
             self._take(">")
-            return made
+            return kind
         if name in ("decimal", "dec", "numeric"):
             return self._decimal()
         if name not in SIMPLE:
@@ -126,10 +126,10 @@ class _Reader:
         return pa.decimal128(int(precision), int(scale))
 
     def _name(self) -> str:
-        found = self._found
-        if not found or found in "<>(),:":
+        token = self._found
+        if not token or token in "<>(),:":
             raise self._wrong("a name")
-        name = found[1:-1].replace("``", "`") if found.startswith("`") else found
+        name = token[1:-1].replace("``", "`") if token.startswith("`") else token
         self._advance()
         return name
 
@@ -139,10 +139,10 @@ class _Reader:
         self._advance()
 
     def _advance(self) -> None:
-        found = _TOKEN.match(self._text, self._at)
-        if found is None:
+        match = _TOKEN.match(self._text, self._at)
+        if match is None:
             raise InvalidRequest(f"{self._what} is no schema", at=repr(self._text[self._at :][:20]))
-        self._found, self._at = found.group().strip(), found.end()
+        self._found, self._at = match.group().strip(), match.end()
 
     def _wrong(self, due: str) -> InvalidRequest:
         return InvalidRequest(
@@ -153,7 +153,7 @@ class _Reader:
 
 
 def ddl_of(kind: pa.DataType) -> str:
-    """As Spark writes the type; of a struct its fields, which `struct_of` reads."""
+    """Return the type in Spark's DDL; for a struct only its fields, which `struct_of` reads."""
     if pa.types.is_struct(kind):
         return ", ".join(f"{_quoted(field.name)} {_written(field.type)}" for field in kind)
     return _written(kind)
