@@ -28,7 +28,7 @@ CODEC, TRANSACTIONAL, CONTROL = 7, 16, 32
 
 @dataclass(frozen=True, slots=True)
 class BatchHeader:
-    """The header of a batch. ``position`` is in its source; ``size_bytes`` is of the whole batch."""
+    """The header of a batch. ``position`` is in its source; ``size_bytes`` counts the whole batch."""
 
     position: int
     base_offset: int

@@ -38,7 +38,7 @@ class LogDirsIdentity:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _FolderState:
     """A folder's state. ``problem``: why it is unusable. ``served``: the broker holds its lock, None if unknown."""
 
     identity: LogDirsIdentity | None
@@ -54,7 +54,7 @@ class BrokerFolders:
     """
 
     def __init__(self, folders: Sequence[Path], *, alone: bool = True, listener: Listener = ignore) -> None:
-        """With ``alone``, hold a lock of our own in each live folder, because a broker has one agent only.
+        """Hold a lock of our own in each live folder if ``alone``, because a broker has one agent only.
 
         Raises InvalidRequest when no folder is a broker's, when they belong to different brokers, and when this process
         cannot use a folder that the broker serves; Unavailable when another agent holds one.
@@ -91,12 +91,12 @@ class BrokerFolders:
         looks = {folder: self._look_at(folder) for folder in self.folders}
         for folder, state in looks.items():
             if state.problem is None and state.identity != self.identity:
-                looks[folder] = _Found(None, InvalidRequest("it is another broker's now"), state.served)
+                looks[folder] = _FolderState(None, InvalidRequest("it is another broker's now"), state.served)
         self._decide(looks)
         if not self.live:
             raise Unavailable("the broker's disk cannot be read", because="; ".join(self.lost.values()))
 
-    def _decide(self, found: Mapping[Path, _Found]) -> None:
+    def _decide(self, found: Mapping[Path, _FolderState]) -> None:
         self.unserved = all(state.served is False for state in found.values())
         running = any(state.served for state in found.values())
         lost: dict[Path, str] = {}
@@ -116,21 +116,21 @@ class BrokerFolders:
         for folder in before.keys() - lost.keys():
             self._listener(LogFolderBack(str(folder)))
 
-    def _look_at(self, folder: Path) -> _Found:
+    def _look_at(self, folder: Path) -> _FolderState:
         served, identity = _is_served(folder), None
         try:
             identity = _meta_properties(folder)
             self._hold(folder)
         except TierstateError as error:
-            return _Found(identity, error, served)
+            return _FolderState(identity, error, served)
         except OSError as error:
             if error.errno in _MOMENTARY:
                 raise Unavailable(
                     "the broker's disk cannot be read", file=error.filename, reason=error.strerror
                 ) from error
             fault = "not a log folder of a broker" if identity is None else "cannot write into the broker's log folder"
-            return _Found(identity, InvalidRequest(fault, folder=folder, reason=error.strerror), served)
-        return _Found(identity, None, served)
+            return _FolderState(identity, InvalidRequest(fault, folder=folder, reason=error.strerror), served)
+        return _FolderState(identity, None, served)
 
     def _hold(self, folder: Path) -> None:
         if not self._alone or folder in self._own:

@@ -124,7 +124,7 @@ class _Decoder:
         piece_bytes: int = PIECE_BYTES,
         looked: Looked | None = None,
     ) -> None:
-        self._looked = looked or _nobody
+        self._looked = looked or _ignore
         self._view = memoryview(data).cast("B")
         self._raw = np.frombuffer(data, np.uint8)
         self._source, self._position = source, position
@@ -136,14 +136,14 @@ class _Decoder:
     def blocks(self, hidden: AbortFilter, verify_crc: bool) -> Iterator[RecordBlock]:
         for rows in self.headers(verify_crc):
             shown = self._shown(rows, hidden)
-            wanted = rows[shown]
+            selected = rows[shown]
             self._looked(0, int(rows[~shown, kernels.SIZE].sum()))
             at = 0
-            while at < len(wanted):
-                if wanted[at, kernels.ATTRIBUTES] & 7:
-                    at, raw, batches = self._unpacked(wanted, at)
+            while at < len(selected):
+                if selected[at, kernels.ATTRIBUTES] & 7:
+                    at, raw, batches = self._unpacked(selected, at)
                 else:
-                    at, raw, batches = self._stored(wanted, at)
+                    at, raw, batches = self._stored(selected, at)
                 self._looked(0, int((batches[:, kernels.END] - batches[:, kernels.START]).sum()))
                 for block in self._parsed(raw, batches, np.zeros(4, np.int64)):
                     self._looked(len(block), 0)
@@ -310,7 +310,7 @@ class _Decoder:
         )
 
 
-def _nobody(records: int, size: int) -> None:
+def _ignore(records: int, size: int) -> None:
     pass
 
 

@@ -94,7 +94,7 @@ class FolderEvents:
             return b""
         try:
             return os.read(self._file, _READ_BYTES)
-        except OSError:  # no more events
+        except OSError:  # no events left
             return b""
 
 

@@ -42,11 +42,11 @@ class FolderSegments:
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
-        self._known: dict[str, _Look] = {}
+        self._looks: dict[str, _Look] = {}
 
     def get(self, folder: str, epoch: LeaderEpoch | None) -> LocalSegments:
         """Return a folder's segments. ``epoch``: the last one of its checkpoint. FileNotFoundError: a file went."""
-        before, stamp, now = self._known.get(folder), stamp_of(folder), self._clock.monotonic()
+        before, stamp, now = self._looks.get(folder), stamp_of(folder), self._clock.monotonic()
         same = before is not None and before.epoch == epoch
         since = before.since if before is not None and before.stamp == stamp else now
         if before is not None and same and before.whole and before.stamp == stamp:
@@ -54,13 +54,13 @@ class FolderSegments:
         else:
             segments = _listed(folder, before.segments if before is not None and same else LocalSegments())
         whole = bool(segments) and now - since >= SETTLED_S
-        self._known[folder] = _Look(stamp, since, whole, epoch, segments)
+        self._looks[folder] = _Look(stamp, since, whole, epoch, segments)
         return segments
 
     def keep(self, folders: Collection[str]) -> None:
         """Forget all folders except these."""
-        for folder in [folder for folder in self._known.copy() if folder not in folders]:
-            self._known.pop(folder, None)
+        for folder in [folder for folder in self._looks.copy() if folder not in folders]:
+            self._looks.pop(folder, None)
 
 
 def base_offsets(folder: str) -> list[Offset]:
@@ -87,7 +87,7 @@ def _segment(folder: str, base: Offset, following: Offset) -> LocalSegment:
 
 
 def _max_timestamp(index: str, modified: float) -> TimestampMs:
-    """Return the timestamp of the time index's last entry; without one, the file's time of change, as Kafka does."""
+    """Return the timestamp of the time index's last entry or, without one, the log's modification time, as Kafka."""
     last = b""
     with suppress(FileNotFoundError):
         descriptor = os.open(index, os.O_RDONLY | os.O_CLOEXEC)

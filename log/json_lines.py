@@ -22,7 +22,7 @@ from .record_lines import Encoding as Encoding
 from .record_parts import RecordParts, parts_of
 
 CHUNK_BYTES = 256 * 1024
-"""JSON that is written at a time, but at least one record."""
+"""The size of JSON that is written at a time; a larger record is written alone."""
 
 
 _FORMS = {Encoding.UTF8: k.TEXT, Encoding.BASE64: k.BASE64}
@@ -30,7 +30,7 @@ _FORMS = {Encoding.UTF8: k.TEXT, Encoding.BASE64: k.BASE64}
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """``around``: bytes before, between and after the ``fields``, one more than fields. Forms are of `json_kernels`."""
+    """``around``: bytes before, between and after the ``fields``, one more than fields. Forms: see `json_kernels`."""
 
     around: tuple[bytes, ...]
     fields: tuple[int, ...]

@@ -44,7 +44,7 @@ HEADER_COLUMNS = 14
 START, END, FROM, TO, TIME, BY_APPEND, COUNT, POSITION_IN_DATA = 0, 1, 2, 3, 4, 5, 6, 7
 BATCH_COLUMNS = 8
 
-# What `parse` keeps between calls, and what it adds up over one call.
+# State that `parse` keeps between calls, and sums that it counts over one call.
 AT_BATCH, AT_RECORD, AT_BYTE, PREVIOUS = 0, 1, 2, 3
 KEY_BYTES, VALUE_BYTES, NULL_KEYS, NULL_VALUES, HEADER_COUNT, HEADERLESS, KEPT = 0, 1, 2, 3, 4, 5, 6
 SUMS = 7

@@ -113,7 +113,7 @@ class LocalLog(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _LiveFolder:
     """A live folder, and the stamp of the file that names its topic id. Another stamp means another folder, which is
     not watched yet, even if that file has the same content."""
 
@@ -132,34 +132,34 @@ class LogDirs:
         identity = self.broker_folders.identity
         self.cluster_id, self.node_id = identity.cluster_id, identity.node_id
         self._files = FolderFiles()
-        self._known: dict[str, _Known] = {}
+        self._live_folders: dict[str, _LiveFolder] = {}
         self._listed: Mapping[TopicIdPartition, str] = {}
         self._watch: FolderEvents | None = None
         self._looking = threading.Lock()
 
     def partitions(self) -> Mapping[TopicIdPartition, str]:
         with self._looking:
-            found: dict[str, _Known] = {}
+            folders: dict[str, _LiveFolder] = {}
             new: list[str] = []
             self.broker_folders.look()
             try:
                 for entry in self._entries():
-                    known = self._known.get(entry.path)
-                    if known is not None and known.stamp == stamp_of(known.metadata):
-                        found[entry.path] = known
+                    folder = self._live_folders.get(entry.path)
+                    if folder is not None and folder.stamp == stamp_of(folder.metadata):
+                        folders[entry.path] = folder
                     elif entry.is_dir() and folder_name(Path(entry.name)) is not None:
                         new.append(entry.path)  # also watched if the broker has yet to write its topic id
                         if (live := self._live(entry)) is not None:
-                            found[entry.path] = live
+                            folders[entry.path] = live
             except OSError as error:
                 raise _unreadable(error) from error
             if self._watch is not None:
                 self._watch.watch_roots(self.broker_folders.live)
                 self._watch.watch(new)
-            if found != self._known:
-                self._known = found
-                self._files.keep(found)
-                self._listed = {known.partition: known.topic for known in found.values()}
+            if folders != self._live_folders:
+                self._live_folders = folders
+                self._files.keep(folders)
+                self._listed = {folder.partition: folder.topic for folder in folders.values()}
             return self._listed
 
     def listed(self) -> Mapping[TopicIdPartition, str]:
@@ -169,18 +169,18 @@ class LogDirs:
         with self._looking:
             if self._watch is None:  # changes before the first call are unknown
                 self._watch = FolderEvents(self.broker_folders.live)
-                self._watch.watch(self._known)
+                self._watch.watch(self._live_folders)
                 return replace(self._watch.touched(), folders=True)
             return self._watch.touched()
 
-    def _live(self, folder: os.DirEntry[str]) -> _Known | None:
+    def _live(self, folder: os.DirEntry[str]) -> _LiveFolder | None:
         """Return the folder's partition, or None while its topic id is unknown."""
         metadata = metadata_file(folder.path)
         stamp = stamp_of(metadata)  # before the read: a file that is replaced now is read again
         named, topic_id = folder_name(Path(folder.name)), self._files.topic_id(folder.path)
         if named is None or topic_id is None:
             return None
-        return _Known(metadata, stamp, named[0], TopicIdPartition(topic_id, named[1]))
+        return _LiveFolder(metadata, stamp, named[0], TopicIdPartition(topic_id, named[1]))
 
     def _entries(self) -> Iterator[os.DirEntry[str]]:
         for folder in self.broker_folders.live:

@@ -31,22 +31,22 @@ def _put_row(typing: Any, target: Any, index: Any, kind: Any, shared: Any, numbe
         allocate = _cgutils.get_or_insert_function(builder.module, allocated, "PyType_GenericAlloc")
         forgotten = _ir.FunctionType(_ir.VoidType(), [python.pyobj])
         forget = _cgutils.get_or_insert_function(builder.module, forgotten, "PyObject_GC_UnTrack")
-        made = builder.call(allocate, [builder.inttoptr(kind, _POINTER), _LONG(0)])
+        instance = builder.call(allocate, [builder.inttoptr(kind, _POINTER), _LONG(0)])
         numbered = python.long_from_longlong(number)
-        failed = builder.or_(_cgutils.is_null(builder, made), _cgutils.is_null(builder, numbered))
+        failed = builder.or_(_cgutils.is_null(builder, instance), _cgutils.is_null(builder, numbered))
         with builder.if_else(failed) as (no, yes):
             with no:
-                python.decref(made)  # does nothing for null
+                python.decref(instance)  # does nothing for null
                 python.decref(numbered)
                 python.err_clear()
             with yes:
-                builder.call(forget, [made])
+                builder.call(forget, [instance])
                 common = builder.inttoptr(shared, python.pyobj)
                 python.incref(common)
                 for nth, held in enumerate((common, numbered)):
-                    slot = builder.add(builder.ptrtoint(made, _LONG), builder.extract_value(places, nth))
+                    slot = builder.add(builder.ptrtoint(instance, _LONG), builder.extract_value(places, nth))
                     builder.store(held, builder.inttoptr(slot, python.pyobj.as_pointer()))
-                python.list_setitem(builder.inttoptr(target, python.pyobj), index, made)
+                python.list_setitem(builder.inttoptr(target, python.pyobj), index, instance)
         return builder.zext(builder.not_(failed), _LONG)
 
     return types.int64(*[types.int64] * 5, _PLACES), build

@@ -55,7 +55,7 @@ def parse_topic_id(data: bytes, source: str) -> TopicId:
 
 
 class FolderFiles:
-    """Reads the small files and the segments of partition folders; small files again only once they changed."""
+    """Reads the small files and lists the segments of partition folders; small files again only once they changed."""
 
     def __init__(self) -> None:
         self._topic_ids = SmallFiles(parse_topic_id)

@@ -48,7 +48,7 @@ class QuietReader:
 
     def _read_into(self, window: memoryview, position: int) -> int:
         filled = 0
-        repeated = min(max(self._seen - position, 0), len(window))  # read before: its pages were sorted then
+        repeated = min(max(self._seen - position, 0), len(window))  # read before: we know which pages are ours
         if repeated:
             filled = self._plain(window[:repeated], position)
         if filled < repeated or filled == len(window):
@@ -60,7 +60,7 @@ class QuietReader:
         return filled
 
     def drop(self, stop: int) -> None:
-        """Drop our pages below ``stop``, except a page that continues behind it, whose rest is still to be used."""
+        """Drop our pages below ``stop``, but keep a page that continues behind it until its rest is used, too."""
         edge = stop if stop >= self._size else stop - stop % PAGE
         kept: list[tuple[int, int]] = []
         for begin, end in self._ours:

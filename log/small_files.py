@@ -1,4 +1,4 @@
-"""Read small files of a partition folder (`partition.metadata`, `leader-epoch-checkpoint`) only once they changed."""
+"""Read the small files next to a log (`partition.metadata`, `leader-epoch-checkpoint`), again only once changed."""
 
 from __future__ import annotations
 
@@ -42,24 +42,24 @@ class SmallFiles(Generic[V]):
     def __init__(self, parse: Callable[[bytes, str], V]) -> None:
         """``parse`` takes a file's bytes and its name."""
         self._parse = parse
-        self._known: dict[str, tuple[Stamp, V]] = {}
+        self._cache: dict[str, tuple[Stamp, V]] = {}
 
     def get(self, file: str) -> V | None:
         """Return the parsed content, or None if there is no such file. Raises what ``parse`` raises, and OSError."""
         stamp = stamp_of(file)  # before the read: a file replaced during the read is read again
         if stamp is None:
             return None
-        known = self._known.get(file)
-        if known is not None and known[0] == stamp:
-            return known[1]
+        cached = self._cache.get(file)
+        if cached is not None and cached[0] == stamp:
+            return cached[1]
         try:
             value = self._parse(whole(file), file)
         except FileNotFoundError:
             return None
-        self._known[file] = (stamp, value)
+        self._cache[file] = (stamp, value)
         return value
 
     def keep(self, files: Collection[str]) -> None:
         """Forget all files except these."""
-        for file in [file for file in self._known.copy() if file not in files]:
-            self._known.pop(file, None)
+        for file in [file for file in self._cache.copy() if file not in files]:
+            self._cache.pop(file, None)

@@ -51,7 +51,7 @@ def kafka_libs(progress: Progress | None = None, release: str = NEWEST) -> Path:
     """Return the folder of this release's jars. Fetches them if this machine has none, or damaged ones.
 
     ``TIERSTATE_KAFKA_LIBS`` names a folder with jars of the user. They are used unchecked in place of the newest
-    release, and in place of an older one if they are of that release. ``progress`` gets one short line at a time.
+    release, and in place of an older one if they have that release. ``progress`` gets one short line at a time.
     Errors: InvalidRequest (no Java, wrong folder, another release), MissingExtra (no pyspark), Unavailable
     (cannot fetch), CorruptData (the fetched jars differ from the committed sums).
     """

@@ -140,7 +140,7 @@ class KafkaSandbox:
     def _prepare(self, java: str, libs: Path) -> None:
         node_ids = range(1, self._count + 1)
         addresses = [BrokerAddress(node_id, self._ports.take(), self._ports.take()) for node_id in node_ids]
-        self.cluster_id = base64.urlsafe_b64encode(b"\0" + os.urandom(15))[:22].decode()  # "-" first would be an option
+        self.cluster_id = base64.urlsafe_b64encode(b"\0" + os.urandom(15))[:22].decode()  # "-" in front: an option
         self.brokers = tuple(
             BrokerProcess(address, self.folder / f"broker-{address.node_id}", java, libs, self._starter)
             for address in addresses

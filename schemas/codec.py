@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..state import facts as said
-from ..state import termless_facts
+from ..state import facts, termless_facts
 from ..state.errors import CorruptData, InvalidRequest
 from ..state.facts import Fact, UnknownFact
 from ..state.keys import key_of
@@ -20,14 +19,14 @@ MAX_FACT_BYTES = 64 * 1024
 KINDS: dict[str, type[Any]] = {
     kind.__name__: kind
     for kind in (
-        said.TopicMeta,
-        said.LeaderElected,
-        said.SegmentCopyStarted,
-        said.SegmentCopyFinished,
-        said.SegmentDeleteStarted,
-        said.SegmentDeleteFinished,
-        said.LogStartAdvanced,
-        said.LocalTrimIntended,
+        facts.TopicMeta,
+        facts.LeaderElected,
+        facts.SegmentCopyStarted,
+        facts.SegmentCopyFinished,
+        facts.SegmentDeleteStarted,
+        facts.SegmentDeleteFinished,
+        facts.LogStartAdvanced,
+        facts.LocalTrimIntended,
         termless_facts.OperatorOrder,
         termless_facts.ReaderLease,
         termless_facts.IntegrityHold,
@@ -35,7 +34,7 @@ KINDS: dict[str, type[Any]] = {
         termless_facts.ContradictionSettled,
         termless_facts.GapAccepted,
         termless_facts.PartitionMissing,
-        said.PartitionDeleted,
+        facts.PartitionDeleted,
     )
 }
 
@@ -62,7 +61,7 @@ def in_envelope(value: bytes, written_by: str, ignorable_since: str | None) -> b
 def encode_fact(fact: Fact) -> bytes:
     """Return the value of a fact's record. Raises InvalidRequest above `MAX_FACT_BYTES`, and if it fits no schema."""
     record = to_record(fact)
-    if isinstance(fact, said.SegmentDeleteStarted | said.SegmentDeleteFinished):
+    if isinstance(fact, facts.SegmentDeleteStarted | facts.SegmentDeleteFinished):
         record["subject"] = (newest(type(fact.subject).__name__), record["subject"])
     key = key_of(fact)
     try:

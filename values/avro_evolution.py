@@ -121,12 +121,12 @@ def _other(path: str, ours: dict[str, Any], wanted: dict[str, Any]) -> InvalidRe
     return InvalidRequest(
         "the schema cannot evolve: a field has another type",
         field=path or None,
-        type=_said(ours),
-        wanted=_said(wanted),
+        type=_type_text(ours),
+        wanted=_type_text(wanted),
     )
 
 
-def _said(kind: dict[str, Any]) -> str:
+def _type_text(kind: dict[str, Any]) -> str:
     parts = [kind.get("logicalType") or kind["type"], kind.get("name")]
     if kind.get("logicalType") == "decimal":
         parts.append(f"({kind['precision']},{kind.get('scale', 0)})")

@@ -47,21 +47,21 @@ def _tree(schema: Any, trees: dict[str, Tree]) -> Any:
         return trees.get(schema, {"type": schema})
     if not isinstance(schema["type"], str):
         return _tree(schema["type"], trees)
-    made = {"type": schema["type"]} | {name: schema[name] for name in _KEPT if name in schema}
+    tree = {"type": schema["type"]} | {name: schema[name] for name in _KEPT if name in schema}
     for inner in ("items", "values"):
         if inner in schema:
-            made[inner] = _tree(schema[inner], trees)
+            tree[inner] = _tree(schema[inner], trees)
     if "fields" in schema:
-        made["fields"] = [
+        tree["fields"] = [
             {name: field[name] for name in ("name", "aliases", "default") if name in field}
             | {"type": _tree(field["type"], trees)}
             for field in schema["fields"]
         ]
     if "name" in schema:
-        trees[schema["name"]] = made
-    elif made["type"] in trees:  # {"type": "a name"}
-        return trees[made["type"]]
-    return made
+        trees[schema["name"]] = tree
+    elif tree["type"] in trees:  # {"type": "a name"}
+        return trees[tree["type"]]
+    return tree
 
 
 def _schema(tree: Any, written: dict[str, Any]) -> Any:

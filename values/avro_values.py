@@ -158,12 +158,12 @@ class StrictAvro:
             stream.seek(FRAME.size)
         try:
             read: Any = schemaless_reader(stream, writer, reader)
-            made = self._shape(read if self._around is None else read["value"])
+            result = self._shape(read if self._around is None else read["value"])
         except Exception as error:  # damaged bytes make fastavro raise any error
             raise _Corrupt from error
         if stream.tell() != len(value):
             raise _Corrupt
-        return made
+        return result
 
     def _fits(self, made: Any) -> bool:
         try:

@@ -52,17 +52,17 @@ def map_of(value: pa.DataType) -> pa.MapType:
 
 
 class _Reader:
-    """Parses in one pass from left to right; ``_found`` is the current token."""
+    """Parses in one pass from left to right; ``_token`` is the current token."""
 
     def __init__(self, text: str, what: str) -> None:
         self._text, self._what, self._at = text, what, 0
-        self._found = ""
+        self._token = ""
         self._advance()
 
     def whole(self) -> pa.StructType:
-        wrapped = self._found.lower() == "struct" and self._text[self._at :].lstrip().startswith("<")
+        wrapped = self._token.lower() == "struct" and self._text[self._at :].lstrip().startswith("<")
         kind = self._type() if wrapped else self._fields("")
-        if self._found:
+        if self._token:
             raise self._wrong("the end")
         return kind
 
@@ -70,10 +70,10 @@ class _Reader:
         fields: list[pa.Field] = []
         names: set[str] = set()
         while True:
-            if end and not fields and self._found == end:
+            if end and not fields and self._token == end:
                 break
             name = self._name()
-            if self._found == ":":
+            if self._token == ":":
                 self._advance()
             if name.lower() in names:
                 raise InvalidRequest(f"{self._what}: a field is named twice", field=name)
@@ -81,9 +81,9 @@ class _Reader:
                 raise InvalidRequest(f"{self._what}: from_json fills this field itself", field=name)
             names.add(name.lower())
             fields.append(pa.field(name, self._type()))
-            if self._found.upper() == "NOT":
+            if self._token.upper() == "NOT":
                 raise InvalidRequest(f"{self._what}: every field may be null, NOT NULL is not kept", field=name)
-            if self._found != ",":
+            if self._token != ",":
                 break
             self._advance()
         return pa.struct(fields)
@@ -112,10 +112,10 @@ class _Reader:
 
     def _decimal(self) -> pa.DataType:
         precision, scale = "10", "0"
-        if self._found == "(":
+        if self._token == "(":
             self._advance()
             precision = self._name()
-            if self._found == ",":
+            if self._token == ",":
                 self._advance()
                 scale = self._name()
             self._take(")")
@@ -126,7 +126,7 @@ class _Reader:
         return pa.decimal128(int(precision), int(scale))
 
     def _name(self) -> str:
-        token = self._found
+        token = self._token
         if not token or token in "<>(),:":
             raise self._wrong("a name")
         name = token[1:-1].replace("``", "`") if token.startswith("`") else token
@@ -134,7 +134,7 @@ class _Reader:
         return name
 
     def _take(self, sign: str) -> None:
-        if self._found != sign:
+        if self._token != sign:
             raise self._wrong(repr(sign))
         self._advance()
 
@@ -142,12 +142,12 @@ class _Reader:
         match = _TOKEN.match(self._text, self._at)
         if match is None:
             raise InvalidRequest(f"{self._what} is no schema", at=repr(self._text[self._at :][:20]))
-        self._found, self._at = match.group().strip(), match.end()
+        self._token, self._at = match.group().strip(), match.end()
 
     def _wrong(self, due: str) -> InvalidRequest:
         return InvalidRequest(
             f"{self._what} is no schema like id bigint, tags array<string>: {due} is due",
-            got=repr(self._found),
+            got=repr(self._token),
             before=repr(self._text[self._at :][:20]),
         )
 

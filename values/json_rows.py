@@ -253,10 +253,10 @@ def _float(text: str) -> float:
     if text in _NOT_A_NUMBER:
         return _NOT_A_NUMBER[text]
     try:
-        found: float = pa.scalar(text).cast(pa.float32()).as_py()
+        nearest: float = pa.scalar(text).cast(pa.float32()).as_py()
     except pa.ArrowInvalid:
         return float("-inf") if text.startswith("-") else float("inf")
-    return found
+    return nearest
 
 
 def _decimal(token: str, tokens: Tokens, kind: pa.Decimal128Type) -> decimal.Decimal:

@@ -60,7 +60,7 @@ class Tokens:
 
     @property
     def name(self) -> str | None:
-        """The name of the current field; at the begin of an object or an array, the name of the field that holds it."""
+        """The name of the current field; where an object or array begins, the name of the field with it."""
         context = self._context
         if self.token in (OBJECT, ARRAY) and context.parent is not None:
             return context.parent.name

@@ -31,7 +31,7 @@ MOST_BYTES = 4 * 1024 * 1024
 """The limit of one answer."""
 MOST_REFERENCES = 64
 """The limit of a schema's references, direct and indirect."""
-_AGAIN = (429, 500, 502, 503, 504)
+_RETRIED = (429, 500, 502, 503, 504)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class SchemaRegistry:
     def __init__(self, access: RegistryAccess, clock: Clock, *, retries: int = 0) -> None:
         self._url, self._clock, self._timeout = access.url.rstrip("/"), clock, access.timeout
         again = urllib3.Retry(
-            retries, redirect=False, backoff_factor=0.2, status_forcelist=_AGAIN, raise_on_status=False
+            retries, redirect=False, backoff_factor=0.2, status_forcelist=_RETRIED, raise_on_status=False
         )
         headers = urllib3.make_headers(basic_auth=f"{access.user}:{access.password}" if access.user else None)
         self._pool = urllib3.PoolManager(
@@ -97,17 +97,17 @@ class SchemaRegistry:
         """Return the schema of an id. Raises Unavailable, TimedOut, AccessDenied; CorruptData for an id that the
         registry does not have, or an answer that is too large.
         """
-        return self._asked(f"{self._url}/schemas/ids/{id}", serialized)
+        return self._request(f"{self._url}/schemas/ids/{id}", serialized)
 
     def referenced(self, reference: SchemaReference, *, serialized: bool = False) -> RegisteredSchema:
         """Return the schema of a reference. Raises the errors of `schema`."""
         subject = quote(reference.subject, safe="")
-        return self._asked(f"{self._url}/subjects/{subject}/versions/{reference.version}", serialized)
+        return self._request(f"{self._url}/subjects/{subject}/versions/{reference.version}", serialized)
 
     def latest(self, subject: str) -> RegisteredSchema:
         """Return a subject's newest schema, with its id. Raises InvalidRequest if there is none, and as `schema`."""
         try:
-            schema = self._asked(f"{self._url}/subjects/{quote(subject, safe='')}/versions/latest", False)
+            schema = self._request(f"{self._url}/subjects/{quote(subject, safe='')}/versions/latest", False)
         except _NoSuchSchema as error:
             raise InvalidRequest("the schema registry has no such subject", subject=subject, **error.facts) from error
         if schema.id is None:
@@ -138,7 +138,7 @@ class SchemaRegistry:
         add(schema)
         return texts
 
-    def _asked(self, url: str, serialized: bool) -> RegisteredSchema:
+    def _request(self, url: str, serialized: bool) -> RegisteredSchema:
         until = self._clock.monotonic() + self._timeout
         try:
             answer = self._pool.request(
@@ -165,7 +165,7 @@ class SchemaRegistry:
         if answer.status == 404:
             raise _NoSuchSchema("the schema registry has no schema of this id", url=url)
         if answer.status != 200:
-            kind = Unavailable if answer.status in _AGAIN else AnsweredOtherwise
+            kind = Unavailable if answer.status in _RETRIED else AnsweredOtherwise
             raise kind("the schema registry does not answer as one", url=url, status=answer.status)
         return _schema(data, url)
 
