@@ -1,7 +1,7 @@
-"""A sandbox that stays: ``tierstate sandbox up``, ``down``, ``status``.
+"""A sandbox that keeps running: ``tierstate sandbox up``, ``down``, ``status``.
 
-The brokers run in sessions of their own and outlive the command. ``sandbox.json`` in the folder says which processes
-they are: a process id counts only together with its start time, so a recycled id is never taken for a broker.
+The brokers run in sessions of their own and outlive the command. ``sandbox.json`` in the folder lists their processes:
+a process id counts only together with its start time, so a recycled id is never taken for a broker.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class DetachedBroker:
 
     @property
     def answers(self) -> bool:
-        """Whether somebody accepts connections on its port."""
+        """Return whether the broker runs and its port accepts connections."""
         try:
             socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
         except OSError:
@@ -50,7 +50,7 @@ class DetachedBroker:
 
 @dataclass(frozen=True, slots=True)
 class DetachedSandbox:
-    """What ``up`` left running."""
+    """The sandbox that ``up`` started in a folder."""
 
     folder: str
     bootstrap: str
@@ -63,16 +63,16 @@ class DetachedSandbox:
 
 
 def default_folder() -> Path:
-    """Where ``up`` puts a sandbox when nobody says: one a user."""
+    """Return the folder that ``up`` uses by default: one per user."""
     return cache_folder() / "sandbox"
 
 
 def up(folder: Path, brokers: int = 1, progress: Progress | None = None, *, release: str = NEWEST) -> DetachedSandbox:
-    """Starts brokers that outlive us. InvalidRequest when a sandbox runs in this folder, or something else is in it."""
+    """Start brokers that outlive us. Raises InvalidRequest if a sandbox runs in this folder, or it has other files."""
     before = status(folder)
     if before is not None and before.alive:
         raise InvalidRequest("a sandbox already runs here", folder=folder, bootstrap=before.bootstrap)
-    if before is not None:  # the machine was restarted, or somebody killed it
+    if before is not None:  # the machine was restarted, or the brokers were killed
         _remove(before)
     if folder.exists() and any(folder.iterdir()):
         raise InvalidRequest("this folder is not empty, and no sandbox made it", folder=folder)
@@ -88,7 +88,7 @@ def up(folder: Path, brokers: int = 1, progress: Progress | None = None, *, rele
 
 
 def down(folder: Path, *, keep: bool = False) -> bool:
-    """Stops what runs here and removes its files, unless ``keep``. False when there was no sandbox."""
+    """Stop the sandbox and remove its files, unless ``keep``. Returns False if there was no sandbox."""
     running = status(folder)
     if running is None:
         return False
@@ -107,12 +107,12 @@ def down(folder: Path, *, keep: bool = False) -> bool:
 
 
 def status(folder: Path) -> DetachedSandbox | None:
-    """What was started here; None when nothing was. Ask its brokers whether they are `alive` and `answers`."""
+    """Return the sandbox that was started here, or None. Its brokers tell whether they are `alive` and `answers`."""
     path = folder / "sandbox.json"
     try:
-        said: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        brokers = tuple(DetachedBroker(**broker) for broker in said.pop("brokers"))
-        return DetachedSandbox(**said, brokers=brokers)
+        state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        brokers = tuple(DetachedBroker(**broker) for broker in state.pop("brokers"))
+        return DetachedSandbox(**state, brokers=brokers)
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -120,7 +120,7 @@ def status(folder: Path) -> DetachedSandbox | None:
 
 
 def process_started(pid: int) -> int | None:
-    """Start time of a process, in clock ticks since boot; None when it is gone or a zombie."""
+    """Return a process's start time, in clock ticks since boot, or None if it ended or is a zombie."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -150,7 +150,7 @@ def _signal(broker: DetachedBroker, number: signal.Signals) -> None:
         try:
             os.kill(broker.pid, number)
         except ProcessLookupError:
-            pass  # it ended between the look and the call
+            pass  # it ended between the check and the call
 
 
 def _remove(running: DetachedSandbox) -> None:
