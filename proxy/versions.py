@@ -1,4 +1,4 @@
-"""ApiVersions: what the broker offers, less what cannot pass as it is (`apis.py`)."""
+"""ApiVersions: the versions that the broker offers, without those that cannot pass unchanged (`apis.py`)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _RANGE = struct.Struct(">hhh")
 
 
 def offered(body: bytes, version: int, *, read_only: bool) -> bytes:
-    """The answer's body, with the versions that pass. Raises Malformed.
+    """Return the answer's body, reduced to the versions that pass. Raises Malformed.
 
-    ``version`` of the request; a broker that does not know it answers in version 0, with an error.
+    ``version`` is the request's. A broker that does not support it answers in version 0, with an error.
     """
     frame = Frame(body)
     error = frame.int16()
