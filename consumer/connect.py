@@ -291,8 +291,8 @@ def agreed(arguments: Mapping[str, Mapping[str, object]]) -> dict[str, object]:
     """
     settings: dict[str, object] = {}
     argument_of: dict[str, str] = {}
-    for argument, given in arguments.items():
-        for name, value in given.items():
+    for argument, values in arguments.items():
+        for name, value in values.items():
             if value is None:
                 continue
             if settings.setdefault(name, value) != value:

@@ -73,7 +73,7 @@ class HandOver:
     # --- what is handed out -------------------------------------------------------------------------------------
 
     def receive(self, limit: int, timeout: float) -> list[Message]:
-        """Return up to ``limit`` messages, fewer if ``timeout`` seconds pass first (negative: never), as librdkafka does.
+        """Return ``limit`` messages, fewer if ``timeout`` seconds pass first (negative: never), as librdkafka does.
 
         Returned records count as handed out. An error behind them is raised by the next call.
         """
@@ -167,7 +167,7 @@ class HandOver:
                 taken += [message for message in messages if self._is_wanted(message)]
 
     def _is_wanted(self, message: Message) -> bool:
-        """Return whether Kafka's consumer serves the partition now. After a seek or rebalance, records are read again."""
+        """Return whether Kafka's consumer serves the partition now. After a seek or rebalance, it is read again."""
         error, part = message.error(), self._parts.get((message.topic(), message.partition()))
         if part is None:
             return error is not None and error.code() not in OF_PARTITIONS
@@ -298,10 +298,10 @@ class HandOver:
         positions = list(offsets)
         self._kafka.store_offsets(offsets=positions)
         with self._lock:
-            for each in positions:
-                part = self._parts.get((each.topic, each.partition))
+            for position in positions:
+                part = self._parts.get((position.topic, position.partition))
                 if part is not None:
-                    part.stored = each.offset
+                    part.stored = position.offset
 
     def assigned(
         self, partitions: Iterable[TopicPartition], change: Callable[[list[Any]], None], *, anew: bool
@@ -373,10 +373,10 @@ class HandOver:
         """Return the offsets after the last handed out records, as librdkafka does: OFFSET_INVALID before the first."""
         with self._lock:
             positions = []
-            for each in partitions:
-                part = self._parts.get((each.topic, each.partition))
+            for partition in partitions:
+                part = self._parts.get((partition.topic, partition.partition))
                 at = OFFSET_INVALID if part is None else part.handed_out
-                positions.append(TopicPartition(each.topic, each.partition, at))
+                positions.append(TopicPartition(partition.topic, partition.partition, at))
             return positions
 
     def seen_watermarks(self, place: Place) -> tuple[int, int]:

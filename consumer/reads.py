@@ -160,9 +160,9 @@ def range_of(
     topic, partition = place
     isolation, now = how
     ends = []
-    for argument, given in (("start", start), ("end", end)):
-        one = given[partition] if isinstance(given, Mapping) else given
-        ends.append(offset_of(position_of(argument, one, now), source, topic, partition, isolation, Tier.AUTO))
+    for argument, positions in (("start", start), ("end", end)):
+        position = positions[partition] if isinstance(positions, Mapping) else positions
+        ends.append(offset_of(position_of(argument, position, now), source, topic, partition, isolation, Tier.AUTO))
     first, last = ends
     if first > last:
         raise InvalidRequest("start is above end", topic=topic, partition=partition, start=first, end=last)

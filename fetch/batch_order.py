@@ -75,21 +75,21 @@ class BatchOrder:
     def holds(self, positions: Numbers, bases: Numbers, lasts: Numbers, sizes: Numbers, epochs: Numbers) -> bool:
         """Check many batches at once. Return False, and change nothing, if `check` may have to refuse one of them."""
         ends = positions + sizes >= self._log_bytes
-        held = bases[0] >= self._floor and bool(np.all(bases[1:] > lasts[:-1]) and np.all((lasts < self._end) | ends))
-        if held and not self.has_gaps:
+        valid = bases[0] >= self._floor and bool(np.all(bases[1:] > lasts[:-1]) and np.all((lasts < self._end) | ends))
+        if valid and not self.has_gaps:
             begin = self._start if positions[0] == 0 else bases[0] if self._begin is None else self._begin
-            held = bool(bases[0] == begin and np.all(bases[1:] == lasts[:-1] + 1))
-        held = held and bool(np.all((lasts == self._last) | ~ends)) and self._are_of_its_epochs(bases, epochs)
+            valid = bool(bases[0] == begin and np.all(bases[1:] == lasts[:-1] + 1))
+        valid = valid and bool(np.all((lasts == self._last) | ~ends)) and self._are_of_its_epochs(bases, epochs)
         chunks = positions // self._chunk_bytes
-        if held and self._bounds is not None:
+        if valid and self._bounds is not None:
             firsts, stops = self._bounds
-            held = bool(np.all(bases >= firsts[chunks]) and np.all(bases < stops[chunks]))
+            valid = bool(np.all(bases >= firsts[chunks]) and np.all(bases < stops[chunks]))
             before = np.append(-1 if positions[0] == 0 else chunks[0] if self._chunk < 0 else self._chunk, chunks[:-1])
-            held = held and bool(np.all((bases == firsts[chunks]) | (chunks == before)))
-        if held:
+            valid = valid and bool(np.all((bases == firsts[chunks]) | (chunks == before)))
+        if valid:
             self._floor = self._begin = Offset(int(lasts[-1]) + 1)
             self._chunk = int(chunks[-1])
-        return held
+        return valid
 
     def _are_of_its_epochs(self, bases: Numbers, found: Numbers) -> bool:
         starts, epochs = self._lineage

@@ -74,7 +74,7 @@ def open_copied(store: ObjectReader, manifest_key: str, *, keys: KeyUnwrapper | 
         raise InvalidRequest("not the manifest of a copied segment (….rsm-manifest)", key=manifest_key)
     reader = SegmentReader.open(store, manifest_key, keys=keys).unproven()  # a dump shows what is there
     named = reader.manifest.metadata
-    # without our metadata only the object name is left, and a prefix without "/" cannot be told from the topic
+    # without our metadata only the object name is left, and a prefix without "/" cannot be separated from the topic
     topic = named.topic if named is not None else parsed.topic
     block = reader.manifest.tierstate
     if block is not None:

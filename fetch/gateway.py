@@ -226,8 +226,8 @@ class GatewayClient:
         """
         for page in self._pages(topic, partition, extent, isolation, tier):
             for batch in arrow_batches(page.body, self.url):
-                wanted = below(batch, extent.end)
-                yield wanted if columns is None else wanted.select(list(columns)), page.tier
+                selected = below(batch, extent.end)
+                yield selected if columns is None else selected.select(list(columns)), page.tier
 
     def found(
         self, topic: str, partition: int, extent: Extent, isolation: Isolation, tier: Tier, search: Search

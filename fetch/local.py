@@ -91,7 +91,7 @@ class BrokerTier:
         end = answer.bounds.end(spec.isolation)
         if not answer.batches:
             if spec.offset < end:
-                # never skip: missing offsets cannot be told from offsets that the broker held back
+                # never skip: these offsets may be missing, or the broker may have held them back
                 raise BrokerUnavailable(
                     "the broker returned no batch below its end",
                     topic=spec.topic,

@@ -61,7 +61,7 @@ from .recent_views import VIEW_AGE_S, RecentViews
 from .remote import RemotePiece, RemoteTier
 
 BOUNDS_AGE_S = 1.0
-"""The most seconds since bounds were read that a read is routed by. A hint only: the local tier's own answer decides."""
+"""The highest age of bounds that a read is routed by. They are only a hint: the local tier's own answer decides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class LogicalPartition:
         return self._logical(view, local)
 
     def known(self, view: PartitionView, local: LocalBounds) -> PartitionView:
-        """Return this view, or a fresh one if the bucket has more. Raises TierStateLost if the fresh one lacks it too."""
+        """Return this view, or a fresh one if the bucket has more. Raises TierStateLost if that one lacks it too."""
         try:
             self.remote.known.check(view, self.topic, local)
         except TierStateLost:

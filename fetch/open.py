@@ -26,8 +26,8 @@ CHUNKS_FOLDER = "chunks"
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How the remote tier is read. ``cache``: its disk part is in ``state_dir``, and needs one. ``keys``: the key ring
-    that opens encrypted segments. ``names``: how the cluster's agents name objects.
+    """Options for reading the remote tier. ``cache``: its disk part is in ``state_dir``, and needs one. ``keys``: the
+    key ring that opens encrypted segments. ``names``: how the cluster's agents name objects.
     """
 
     cache: Cache = field(default_factory=Cache)
@@ -57,7 +57,7 @@ def open_past_reader(
     reading: Reading,
     listener: Listener = ignore,
 ) -> LogReader:
-    """Return a reader of the remote tier only, by a view that stands still, without brokers. Raises as `open_remote`."""
+    """Return a reader of the remote tier only, by a view that stands still, without broker. Raises as `open_remote`."""
     remote = open_remote(store, clock, reading, listener, PastRemote)
     return LogReader(view, topics, NoBroker(view), remote, clock)
 

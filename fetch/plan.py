@@ -1,7 +1,7 @@
 """A pinned plan: exact offset ranges cut by bytes, each with all an executor needs to read it without a view.
 
 If the broker answers with the leader epoch of the view's newest term, a range is remote wherever an accepted segment in
-the lineage has the offset. Otherwise it is local first, and remote below that as far as the broker confirms the lineage.
+the lineage has the offset. Otherwise it is local first, and remote below that if the broker confirms the lineage there.
 A local split names the topic id and the leader epoch of its planning: records written again since (after an unclean
 election) carry a higher epoch in their batches and are refused, never read.
 """

@@ -4,7 +4,7 @@
               └───────────── budget ────────────────────────────┘
 
 The reader joins a load that is running, and does a waiting load itself, so loading ahead never delays it. New loads
-begin when half of the budget is used up. They are requests of half of it, or of the end of a segment: each request costs
+begin when half of the budget is used up. They are requests of half of it, or of the end of a segment: a request costs
 the processor as much as receiving 4 MiB. An error is only counted: the reader gets it itself if it reads there.
 Memory: loaded data lies in the cache and takes at most half of it, including the waiting and running loads. Threads: at
 most `THREADS`, while there is something to load and `LINGER_S` longer; no caller waits for them.
@@ -29,9 +29,9 @@ from ..storage.segment.reader import SegmentReader
 
 THREADS = 2
 LINGER_S = 1.0
-"""Seconds that a thread waits for more work: otherwise a steady reader would start more than a hundred threads a second."""
+"""Seconds that a thread waits for more work: without it a steady reader starts more than a hundred threads a second."""
 FOLLOWED = 1024
-"""Places after which the following segments were searched and remembered. The least recently used place is forgotten."""
+"""Places after which the next segments were searched. The least recently used is forgotten, and searched again."""
 
 Following = Callable[[], Iterable[tuple[RemoteSegment, OffsetRange]]]
 """The segments that a reader comes to after the current one, in order, and the offsets it needs of each."""
@@ -60,12 +60,12 @@ class Prefetch:
         self._jobs: deque[_Job] = deque()
         self._underway: set[Hashable] = set()
         self._followed: LRUCache[Hashable, int] = LRUCache(FOLLOWED)
-        """Evictions of the cache before the search. While there are no further ones, all its results are still there."""
+        """Evictions of the cache before the search. While there are no others, all that it found is still there."""
         self._pending = self._threads = self._waiting = 0
         self.bytes = self.failures = 0
 
     def after(self, reader: SegmentReader, position: int, offsets: OffsetRange, following: Following) -> None:
-        """Note that a sequential reader of ``offsets`` now reads up to ``position`` of the plain log. Never blocks or raises."""
+        """Note that a sequential reader of ``offsets`` reads up to byte ``position`` now. Never blocks or raises."""
         if not self._budget or self._stop.is_set():
             return
         size = reader.manifest.chunks.chunk_bytes

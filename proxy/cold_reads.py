@@ -80,8 +80,8 @@ class ColdRead:
                 topic, partition, self.offset, max_bytes=size, isolation=self.isolation, tier=Tier.AUTO
             )
             # the broker returns local records, but not for an offset of an accepted gap before them
-            kept = piece.tier is Tier.REMOTE or piece.offset > self.offset
-            return as_written(piece, piece.source(topic, partition)) if kept else replace(piece, data=b"")
+            is_remote = piece.tier is Tier.REMOTE or piece.offset > self.offset
+            return as_written(piece, piece.source(topic, partition)) if is_remote else replace(piece, data=b"")
 
         try:
             piece = await self._shared.pool.run(read)
@@ -112,9 +112,9 @@ class ColdReads:
 
     def get(self, place: Place, wanted: Wanted, isolation: Isolation) -> ColdRead | None:
         """Return the read of this offset, and begin it if necessary. Return None if there is no memory for it."""
-        read = self._reads.get(place)
-        if read is not None and read.is_of(wanted, isolation):
-            return read
+        current = self._reads.get(place)
+        if current is not None and current.is_of(wanted, isolation):
+            return current
         self.drop(place)
         budget = self._shared.budget
         size = max(1, min(wanted.max_bytes, READ_BYTES, budget.of_a_read))

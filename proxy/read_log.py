@@ -51,12 +51,12 @@ class Reads:
         """Record that ``size`` bytes of records, from a fetch at ``offset``, were returned to the client."""
         if self._log.write is None:
             return
-        seen = self._seen.get((place, tier))
-        if seen is None:
+        reads = self._seen.get((place, tier))
+        if reads is None:
             self._seen[place, tier] = _Seen(offset, offset, size)
         else:
-            seen.first, seen.last = min(seen.first, offset), max(seen.last, offset)
-            seen.size += size
+            reads.first, reads.last = min(reads.first, offset), max(reads.last, offset)
+            reads.size += size
         if self._log.clock.monotonic() - self._since >= EVERY_S:
             self.close()
 

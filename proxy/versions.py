@@ -20,7 +20,7 @@ def offered(body: bytes, version: int, *, read_only: bool) -> bytes:
     error = frame.int16()
     flexible = version >= 3 and error != UNSUPPORTED_VERSION
     begin = frame.at
-    kept = []
+    ranges = []
     for _ in range(frame.count(flexible, _RANGE.size)):
         at = frame.skip(_RANGE.size)
         key, oldest, newest = _RANGE.unpack_from(body, at)
@@ -31,5 +31,5 @@ def offered(body: bytes, version: int, *, read_only: bool) -> bytes:
             continue
         oldest, newest = max(oldest, api.oldest), min(newest, api.newest)
         if oldest <= newest:
-            kept.append(_RANGE.pack(key, oldest, newest) + body[tags : frame.at])
-    return body[:begin] + length_of(len(kept), flexible) + b"".join(kept) + body[frame.at :]
+            ranges.append(_RANGE.pack(key, oldest, newest) + body[tags : frame.at])
+    return body[:begin] + length_of(len(ranges), flexible) + b"".join(ranges) + body[frame.at :]
