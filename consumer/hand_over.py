@@ -167,7 +167,7 @@ class HandOver:
                 taken += [message for message in messages if self._is_wanted(message)]
 
     def _is_wanted(self, message: Message) -> bool:
-        """Return whether Kafka's consumer serves the partition now. After a seek or rebalance, it is read again."""
+        """Return whether Kafka's consumer serves the message's partition now. Else the record is read again later."""
         error, part = message.error(), self._parts.get((message.topic(), message.partition()))
         if part is None:
             return error is not None and error.code() not in OF_PARTITIONS

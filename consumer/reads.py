@@ -73,7 +73,7 @@ class Read:
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """Yield batches, partition by partition, offsets ascending. Memory: a few pieces.
 
-        Raises LogGap, OffsetOutOfRange, CorruptData, AccessDenied, Unavailable: a short answer is never an answer.
+        Raises LogGap, OffsetOutOfRange, CorruptData, AccessDenied, Unavailable: an answer is never cut short.
         """
         left, done = self._limit, 0
         total = sum(end - start for start, end in self.ranges.values())

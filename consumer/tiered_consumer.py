@@ -178,7 +178,7 @@ class TieredConsumer(Consumer):  # type: ignore[misc]
     # --- positions ------------------------------------------------------------------------------------------------
 
     def seek(self, partition: TopicPartition) -> None:
-        """Go on at another offset of an assigned partition, which may be in the other tier."""
+        """Continue at another offset of an assigned partition, which may be in the other tier."""
         if self._both is None:
             self._kafka.seek(partition)
             return

@@ -87,7 +87,7 @@ def batches_of(
 def headers_of(window: memoryview, final: Offset) -> npt.NDArray[np.int64]:
     """Return an int64 table [n, 6] of the whole batches, up to the first that ends at ``final`` or later.
 
-    The kernel does it where it is loaded, or worth loading: the proxy, with batches as producers make them, never is.
+    The kernel is used if it is loaded, or worth loading. In the proxy, with producers' usual batches, it never is.
     """
     if _KERNELS not in sys.modules:
         walked = _walk(window, final)

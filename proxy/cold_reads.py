@@ -1,7 +1,7 @@
 """Remote reads of one connection: begun when the broker reports that it lacks an offset, kept until they are fetched.
 
     nothing  ->  reading  ->  ready, kept for `KEPT_S`  ->  handed out; the next one begins at once
-                          ->  failed, kept for `AGAIN_S`, so that a client that comes at once does not ask the store
+                          ->  failed, kept for `AGAIN_S`: a client that asks again at once causes no request
 
 A read never delays an answer (`fetches.py` waits a moment where there is nothing else): a cold partition must not
 starve the hot ones fetched with it. A read begins only if its memory can be taken from the common budget before.

@@ -1,9 +1,9 @@
 """Fetch answers of one connection: streamed through, or held for a moment and filled.
 
-    no remote records at hand    streamed; an entry that is out of range says "nothing yet", where it stands, and its
-                                 remote read begins
-    some at hand, or the answer  held: remote records go into it, limits kept; what is not ready says "nothing yet".
-    has no room for any record   Where they are expected, the request's ``max_bytes`` is lowered before it
+    no remote records are ready  streamed; an entry that is out of range becomes "nothing yet", in place, and its remote
+                                 read begins
+    some are ready, or the       held: remote records are added within the limits; entries without become "nothing yet".
+    answer may have no records   If remote records are expected, the request's ``max_bytes`` was lowered before
 
 A cold partition must not starve the hot ones fetched with it: an answer with records of the broker never waits for
 remote ones. An answer without records waits, longer each time up to `remote_wait`, to avoid a busy loop.
