@@ -157,8 +157,8 @@ class HandOver:
     def _from_kafka(self, taken: list[Message], limit: int, wait: float) -> None:
         """Add messages of Kafka's consumer. Callbacks run in here, on this thread, without the lock."""
         if limit - len(taken) == 1:
-            message = self._kafka.poll(wait)
-            messages = [] if message is None else [message]
+            first = self._kafka.poll(wait)
+            messages = [] if first is None else [first]
         else:
             messages = self._kafka.consume(limit - len(taken), wait)
         self._polled_at = self._clock.monotonic()

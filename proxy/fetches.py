@@ -90,8 +90,8 @@ class Fetches:
             wanted, read = self._remote(entry, request)
             held.append(_Held(entry, await self._broker.exactly(entry.size), wanted, read))
         rest = answer.rest + await self._broker.exactly(self._broker.left)
-        local = sum(len(entry.records) for entry in held)
-        reads = [entry.read for entry in held if entry.read is not None]
+        local = sum(len(partition.records) for partition in held)
+        reads = [partition.read for partition in held if partition.read is not None]
         if not local:
             await wait_for_one(reads, min(self._patience, request.max_wait_ms / 1000))
         parts: list[Part] = [lead]
