@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 WATCH_S = 2.0
 SHOWN_OF_A_KIND = 20
-"""Lines of gaps, contradictions and the like for people to read."""
+"""Number of gaps, contradictions and other lines of a kind that are shown to people."""
 
 
 @click.command("describe", epilog="Example: tierstate describe user_events:0 --watch")
@@ -112,13 +112,13 @@ def _judge(facts: list[PartitionFacts]) -> None:
         "facts are lost": sum(each.lost is not None for each in facts),
         "offsets are in no tier": sum(len(each.gaps) for each in facts),
     }
-    said = [f"{what} ({count})" for what, count in wrong.items() if count]
-    if said:
-        raise CorruptData("; ".join(said))
+    problems = [f"{what} ({count})" for what, count in wrong.items() if count]
+    if problems:
+        raise CorruptData("; ".join(problems))
 
 
 def missing_objects(facts: PartitionFacts) -> int:
-    """As far as its agent knows."""
+    """Return the number of missing objects, as far as the partition's agent knows."""
     return int(facts.agent.get("missing_objects") or 0) if isinstance(facts.agent, dict) else 0
 
 
@@ -139,7 +139,7 @@ def print_facts(context: Context, facts: PartitionFacts) -> None:
             f"{counted(facts.remote_records, 'record')}, {counted(facts.remote_bytes, 'byte')}"
         )
     line(f"  remote tier   {remote}")
-    for what, found in (
+    for what, texts in (
         ("ORDER", facts.orders),
         ("GAP", facts.gaps),
         ("ACCEPTED GAP", facts.accepted_gaps),
@@ -148,10 +148,10 @@ def print_facts(context: Context, facts: PartitionFacts) -> None:
         ("CONTRADICTION", facts.contradictions),
         ("KEPT", facts.kept),
     ):
-        for each in found[:SHOWN_OF_A_KIND]:
+        for each in texts[:SHOWN_OF_A_KIND]:
             line(f"  {what}  {each}")
-        if len(found) > SHOWN_OF_A_KIND:
-            line(f"  {what}  {len(found) - SHOWN_OF_A_KIND:,} more, which --json lists")
+        if len(texts) > SHOWN_OF_A_KIND:
+            line(f"  {what}  {len(texts) - SHOWN_OF_A_KIND:,} more, which --json lists")
     if facts.lost is not None:
         line(f"  FACTS LOST  {facts.lost}")
     if missing_objects(facts):

@@ -35,11 +35,11 @@ def command(context: Context, log_dir: Path, free: int | None, execute: bool) ->
 
     damaged = list[str]()
     with broker_is_down(log_dir), context.bucket() as connection:
-        found = list(look_into_folders(log_dir, connection.view()))
+        partitions = list(look_into_folders(log_dir, connection.view()))
         gone: dict[Path, LeadingSegment] = {}
         left = free
-        with context.output.progress("reading copies back", sum(len(each.segments) for each in found)) as advance:
-            for partition in found:
+        with context.output.progress("reading copies back", sum(len(each.segments) for each in partitions)) as advance:
+            for partition in partitions:
                 for segment in partition.segments:
                     if left is not None and left <= 0:
                         break
@@ -53,7 +53,7 @@ def command(context: Context, log_dir: Path, free: int | None, execute: bool) ->
                     gone[segment.path] = segment
                     left = None if left is None else left - segment.disk_bytes
                     advance(1)
-    _show(context, found, gone, execute)
+    _show(context, partitions, gone, execute)
     for each in damaged:
         context.output.note(f"stays: {each}")
     if damaged:

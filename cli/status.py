@@ -68,7 +68,7 @@ def _row(found: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _size(size: int | None) -> str:
-    """About: ``--json`` has the bytes."""
+    """Return an approximate size; ``--json`` has the bytes."""
     return "unknown" if size is None else about_size(size)
 
 
