@@ -296,7 +296,7 @@ class LogFolderLost:
 
 @dataclass(frozen=True, slots=True)
 class LogFolderBack:
-    """A log folder that was lost can be used again."""
+    """A log folder that was lost belongs to the broker again."""
 
     folder: str
 

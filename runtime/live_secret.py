@@ -52,11 +52,11 @@ class LiveSecret:
 
     def __init__(self, reference: Reference, value: str) -> None:
         self._reference, self.value = reference, value
-        """Return the value. If the file is empty or cannot be read, it is the last value that was read."""
+        self._seen = files_state([reference.path]) if reference.path else None
         self._ran = time.monotonic()
 
     def now(self) -> str:
-        """Return the value: the last one, where the file is empty or cannot be read."""
+        """Return the value. If the file is empty or cannot be read, it is the last value that was read."""
         if self._reference.path is not None and (state := files_state([self._reference.path])) != self._seen:
             self._seen = state
             self._read()

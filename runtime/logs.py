@@ -152,7 +152,7 @@ def _for_programs(value: object) -> object:
 
 
 def _for_people(logger: object, method: str, entry: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Write a partition as Kafka does, ``orders-0``, ranges as ``0..99``, and names with their hidden characters."""
+    """Write a partition as Kafka does, ``orders-0``, ranges as ``0..99``, and hidden characters of names as escapes."""
     if "topic" in entry and "partition" in entry:
         topic = entry.pop("topic") or entry.get("topic_id")
         entry["partition"] = f"{topic}-{entry['partition']}"
