@@ -18,7 +18,7 @@ KEYS_SHOWN = 20
 
 
 def begin(context: Context, execute: bool) -> None:
-    """Show where topic and archive diverge, and the facts of the archive's history alone; then begin the next history.
+    """Show where topic and archive diverge, and the facts that only the archive has; then begin the next history.
 
     Raises InvalidRequest if they have not diverged, CorruptData if segments that the topic calls readable were deleted,
     Difference if segments are left, and Fenced while another command has the lock of the bucket prefix.

@@ -84,7 +84,7 @@ def _judge(context: Context, certificate: _Certificate, trial: Trial, go_on: boo
                     break
                 started = clock.monotonic()
     finally:
-        context.deadline.cancel()  # its work is done: removing what was written may take long
+        context.deadline.cancel()  # its work is done: what was written is removed, however long that takes
         left = trial.clear()
         for name in left:
             context.output.note(f"may still be there: {name}")
@@ -94,7 +94,7 @@ def _judge(context: Context, certificate: _Certificate, trial: Trial, go_on: boo
 
 
 class _Certificate:
-    """Prints each verdict at once, and all of them in one document at the end."""
+    """Prints each verdict as it comes, and the result of all at the end."""
 
     def __init__(self, context: Context, store: str, promises: list[Promise]) -> None:
         self._context = context

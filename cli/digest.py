@@ -201,7 +201,7 @@ def _spark_options(context: Context, isolation: Isolation) -> dict[str, str]:
 
 
 def _segment_ranges(context: Context, topic: TopicArgument, source: RecordSource) -> dict[int, list[tuple[int, int]]]:
-    """Return the range that each remote segment owns, by the view of ``source``: a second view would note its age."""
+    """Return the range of each remote segment, by the view of ``source`` if any: a second view would note its age."""
     from ..fetch.source import ReaderSource
 
     ranges = {}

@@ -104,7 +104,7 @@ def _another_log(log: LogFiles | CopiedSegment, found: bytes) -> str | None:
 
 
 def _undecided(context: Context, log: LogFiles | CopiedSegment) -> int:
-    """Note each transaction that nothing here decides, so that its records are hidden. Return the exit code."""
+    """Note each transaction that nothing here decides: its records are hidden. Return the exit code."""
     for producer, first in sorted(log.undecided.items()):
         context.output.note(
             f"undecided: the transaction of producer {producer} is open from offset {first} on; "

@@ -193,8 +193,8 @@ def _give_up(context: Context, export: Export, topic: str) -> None:
     from ..lake.give_up import give_up, missing, open_plans
     from ..leader.act import run
 
-    called = click.get_current_context()
-    execute = called.params["execute"] and called.get_parameter_source("execute") is ParameterSource.COMMANDLINE
+    current = click.get_current_context()
+    execute = current.params["execute"] and current.get_parameter_source("execute") is ParameterSource.COMMANDLINE
     columns, rows = ("export", "partition", "start", "end"), []
     for plan in open_plans(export.ledger):
         if execute:

@@ -75,7 +75,7 @@ def global_options(*, hidden: bool) -> list[click.Option]:
 
 
 def add_global_options(command: click.Command) -> None:
-    """Add them to a command and all below it, once. A command's own option stays (``sandbox up --store``)."""
+    """Add them to a command and all below it, once. Its own option of the same name stays (``sandbox up --store``)."""
     if not any(name == "--no-color" for param in command.params for name in param.opts):
         taken = {name for param in command.params for name in param.opts}
         command.params += [one for one in global_options(hidden=True) if not taken & set(one.opts)]
@@ -87,7 +87,7 @@ def add_global_options(command: click.Command) -> None:
 def acts(*, unasked: bool) -> Decorator:
     """Add ``--execute/--dry-run``, the same for every command that changes something: do it, or only show it.
 
-    ``unasked``: the default. Commands that only add execute; those that destroy, rewrite or decide only show.
+    ``unasked``: the default. Commands that only add do it; those that destroy, rewrite or decide only show it.
     """
     otherwise = "it is done, for it only adds" if unasked else "it is only shown"
     text = f"Do it, or only show what would be done. Without either {otherwise}."
@@ -144,7 +144,7 @@ def _version(ctx: click.Context, param: click.Parameter, value: Any) -> None:
 
 
 def pass_context(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Pass the `Context` to a command function as its first argument. Refuse ``--gateway`` for other commands."""
+    """Pass the `Context` as a command function's first argument. Commands that ask no gateway refuse ``--gateway``."""
 
     @click.pass_context
     @wraps(function)

@@ -73,8 +73,8 @@ def _serve(control: socket.socket, listening: SharedSocket, counts: int, given: 
             while (end := taken_over(control)[1]) is not None:
                 _answer_by(end, parts)
 
-        answers = Service("control", answer, on_stop=lambda: control.shutdown(socket.SHUT_RD))
-        serve(context, [answers, server.process()], logger.warning)
+        control_service = Service("control", answer, on_stop=lambda: control.shutdown(socket.SHUT_RD))
+        serve(context, [control_service, server.process()], logger.warning)
         with suppress(OSError):
             _answer_by(hand_over(control, "over"), parts)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 RandomBytes = Callable[[int], bytes]
-"""Return this number of bytes that cannot be guessed: ciphers' keys are made of them."""
+"""A function that returns this number of bytes. They cannot be guessed: ciphers' keys are made of them."""
 
 system_random: RandomBytes = os.urandom
 

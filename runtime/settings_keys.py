@@ -68,7 +68,7 @@ def environment_name(path: Sequence[str]) -> str:
 
 
 def path_of_environment(name: str) -> tuple[str, ...] | None:
-    """Return the path that a variable sets, also if no such setting exists; None for ``TIERSTATE_CONFIG`` and such."""
+    """Return the path that a variable sets, existing or not; None if it is for no setting (``TIERSTATE_CONFIG``)."""
     if not name.startswith(ENVIRONMENT) or ("__" not in name and name != environment_name(("state_dir",))):
         return None
     section, separator, rest = name.removeprefix(ENVIRONMENT).lower().partition("__")

@@ -37,7 +37,7 @@ def gateway_ranges(options: SourceOptions, access: GatewayAccess) -> list[Planne
         try:
             return _planned(options, client, resolve_ranges(options, reader, partitions))
         except OffsetOutOfRange:
-            # the log start may have moved before the lease was written: this call raises if asked offsets are gone
+            # the log start may have moved before the lease was written: this call raises if requested offsets are gone
             return _planned(options, client, resolve_ranges(options, reader, partitions))
 
 

@@ -31,7 +31,7 @@ class OpenLog:
     """``partitions``: those that the options choose, as the broker has them now, in order.
 
     ``take_leases``: takes leases on these ranges, for ``tierstate.lease``, before they are planned; returns whether it
-    wrote any. Without the permission it only logs a warning.
+    wrote any. If it cannot, it logs a warning.
     """
 
     reader: LogReader

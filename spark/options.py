@@ -251,7 +251,7 @@ def _settings(given: Mapping[str, object], options: Mapping[str, str]) -> Settin
 
 
 def options_of(settings: Settings) -> dict[str, str]:
-    """Return the settings of a reader as options, without those that have the default. Secrets are written out."""
+    """Return the settings of a reader as options, without those that are not set. Secrets are written out."""
     from ..runtime.effective_settings import effective
 
     short = {key: name for name, key in SETTINGS.items() if key != "state_dir"}

@@ -83,7 +83,7 @@ def local_session(
     PYSPARK_PYTHON to this interpreter: with any other one the workers would not find tierstate.
     """
     os.environ["SPARK_LOCAL_IP"] = LOOPBACK
-    # PySpark 4.3 warns everybody with pandas 3; nothing of ours goes through pandas.
+    # PySpark 4.3 warns every user of pandas 3; nothing of ours goes through pandas.
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     folder = Path(tempfile.mkdtemp(prefix="tierstate-spark-"))
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = _without_blanks(sys.executable, folder)
