@@ -82,8 +82,8 @@ def _show(context: Context, found: Break, executed: bool) -> None:
     line(f"tier-state topic {found.topic_id}: history {found.history} is left, history {found.history + 1} begins")
     for parting in found.partings:
         _show_parting(context, parting)
-    for each in found.after:
-        _show_aftermath(context, each)
+    for aftermath in found.after:
+        _show_aftermath(context, aftermath)
     text = f"history {found.history + 1} has begun: agents that run end by themselves; start them again"
     line(text if executed else f"history {found.history + 1} to be begun; --execute does it")
 
@@ -97,8 +97,8 @@ def _show_parting(context: Context, parting: Parting) -> None:
         f"tier-state partition {parting.tier_partition}: topic and archive agree {agree}, and have parted at "
         f"{parting.at}; archived to {parting.archived_to}, the topic ends at {parting.end}"
     )
-    for each in parting.lost[:KEYS_SHOWN]:
-        line(f"  lost fact  {each.position}  {each.entry.key}{' (tombstone)' if each.entry.value is None else ''}")
+    for fact in parting.lost[:KEYS_SHOWN]:
+        line(f"  lost fact  {fact.position}  {fact.entry.key}{' (tombstone)' if fact.entry.value is None else ''}")
     if len(parting.lost) > KEYS_SHOWN:
         line(f"  lost facts {len(parting.lost) - KEYS_SHOWN} more; --json names them all")
 

@@ -122,12 +122,12 @@ def _show(context: Context, topic: TopicArgument, plan: DeletePlan) -> None:
         f"{counted(remote['records'], 'record')}, {counted(remote['bytes'], 'byte')}"
         + (f"; {len(plan.condemned)} more are condemned already" if plan.condemned else "")
     )
-    for each in plan.going[:SHOWN]:
-        line(f"    {each.segment_id}  {each.offsets}")
+    for segment in plan.going[:SHOWN]:
+        line(f"    {segment.segment_id}  {segment.offsets}")
     if len(plan.going) > SHOWN:
         line(f"    … and {len(plan.going) - SHOWN} more")
-    for each in plan.across:
-        line(f"    {each.segment_id}  {each.offsets} stays whole, and is read from {plan.before} on")
+    for segment in plan.across:
+        line(f"    {segment.segment_id}  {segment.offsets} stays whole, and is read from {plan.before} on")
     line(
         f"  local tier    {counted(plan.local_offsets, 'offset goes', 'offsets go')}, "
         f"{plan.never_copied:,} of them never copied ({plan.local_copied_bytes:,} bytes of whole copied segments)"

@@ -137,8 +137,8 @@ def _skipped(
         plan = planned(source.reader, ranges, isolation=isolation, tier=Tier.AUTO)
     elif extent.start < extent.end and isinstance(source, GatewayClient):
         _, plan = asked_plan(source, ranges, isolation, Tier.AUTO, 0.0)
-    for each in plan:
-        yield from each.whole.skipped
+    for planned_range in plan:
+        yield from planned_range.whole.skipped
 
 
 def _inside(extent: Extent, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -224,8 +224,8 @@ def _ranges_of(path: Path) -> dict[int, list[tuple[int, int]]]:
         ranges = {int(number): [(int(low), int(high)) for low, high in each] for number, each in document.items()}
     except (OSError, ValueError, AttributeError, TypeError) as error:
         raise InvalidRequest('boundaries are {"partition": [[start, end], …]}', file=path, reason=error) from error
-    for each in ranges.values():
-        edges = [edge for pair in each for edge in pair]
+    for pairs in ranges.values():
+        edges = [edge for pair in pairs for edge in pair]
         if edges != sorted(edges):
             raise InvalidRequest("boundaries overlap or go back", file=path)
     return ranges

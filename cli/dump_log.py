@@ -41,8 +41,8 @@ class Dumped:
     log: LogFiles | CopiedSegment
 
     def batches(self) -> Iterator[BatchHeader]:
-        for each in self.log.batches():
-            yield each[1] if isinstance(each, tuple) else each
+        for batch in self.log.batches():
+            yield batch[1] if isinstance(batch, tuple) else batch
 
 
 @click.command("dump-log", epilog="Example: tierstate dump-log /var/lib/kafka/user_events-0 --json")
@@ -223,10 +223,10 @@ def _indexes(log: LogFiles | CopiedSegment) -> Iterator[tuple[int, bytes, bytes,
         offset_index, time_index, transaction_index = (log.reader.indexes(kind) or b"" for kind in kinds)
         yield log.base_offset, offset_index, time_index, transaction_index
         return
-    for each in log.logs:
-        files = [each.with_suffix(suffix) for suffix in (".index", ".timeindex", ".txnindex")]
+    for path in log.logs:
+        files = [path.with_suffix(suffix) for suffix in (".index", ".timeindex", ".txnindex")]
         offset_index, time_index, transaction_index = (file.read_bytes() if file.exists() else b"" for file in files)
-        yield int(each.stem), offset_index, time_index, transaction_index
+        yield int(path.stem), offset_index, time_index, transaction_index
 
 
 def _print_rows(context: Context, rows: Iterable[dict[str, Any]]) -> None:

@@ -116,17 +116,17 @@ def rotate(
             changing(connection) if execute else nullcontext(connection.store) as store,
             context.output.progress(label) as advance,
         ):
-            for each in rotate_all(store, ring, rotation):
-                counts[each.outcome, each.key_id] += 1
-                wrong += [each] if each.problem and len(wrong) < SHOWN else []
+            for rotated in rotate_all(store, ring, rotation):
+                counts[rotated.outcome, rotated.key_id] += 1
+                wrong += [rotated] if rotated.problem and len(wrong) < SHOWN else []
                 advance(1)
     rows = [(_said(outcome, execute), key_id, count) for (outcome, key_id), count in sorted(counts.items(), key=str)]
     totals = [{"outcome": outcome.name.lower(), "key_id": key, "segments": n} for (outcome, key), n in counts.items()]
     problems = [{"object_key": each.manifest_key, "problem": each.problem} for each in wrong]
     document = {"active": ring.active, "executed": execute, "manifests": totals, "problems": problems}
     context.output.table(("outcome", "key", "segments"), rows, document)
-    for each in wrong:
-        context.output.note(f"{each.manifest_key}: {each.problem}")
+    for rotated in wrong:
+        context.output.note(f"{rotated.manifest_key}: {rotated.problem}")
     if not execute:
         context.output.note("nothing was written: --execute does it")
     _judge(counts)

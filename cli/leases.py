@@ -99,11 +99,11 @@ def _show(context: Context, leases: list[dict[str, Any]], *, ended: bool) -> Non
     now = SystemClock().now_ms()
     leases.sort(key=lambda each: (each["topic_id"], each["partition"], each["expires_at"]))
     rows, documents = [], []
-    for each in leases:
-        left = (each["expires_at"] - now) / 1000
-        offsets, until = OffsetRange(**each["offsets"]), moment(each["expires_at"])
-        rows.append([each["topic"], each["partition"], offsets, each["holder"], until, _span(left), each["id"]])
-        documents.append(each | {"expires_in_s": round(left), "executed": ended})
+    for lease in leases:
+        left = (lease["expires_at"] - now) / 1000
+        offsets, until = OffsetRange(**lease["offsets"]), moment(lease["expires_at"])
+        rows.append([lease["topic"], lease["partition"], offsets, lease["holder"], until, _span(left), lease["id"]])
+        documents.append(lease | {"expires_in_s": round(left), "executed": ended})
     columns = ("topic", "partition", "offsets", "holder", "expires_at", "expires_in", "id")
     context.output.table(columns, rows, documents)
 

@@ -54,8 +54,8 @@ def command(context: Context, log_dir: Path, free: int | None, execute: bool) ->
                     left = None if left is None else left - segment.disk_bytes
                     advance(1)
     _show(context, partitions, gone, execute)
-    for each in damaged:
-        context.output.note(f"stays: {each}")
+    for problem in damaged:
+        context.output.note(f"stays: {problem}")
     if damaged:
         raise Difference("copies are not what they must be: their local segments stay", segments=len(damaged))
 
@@ -63,12 +63,12 @@ def command(context: Context, log_dir: Path, free: int | None, execute: bool) ->
 def _show(context: Context, found: list[RescuedPartition], gone: dict[Path, LeadingSegment], execute: bool) -> None:
     columns = ("topic", "partition", "segments", "bytes", "log_begins_at", "why_no_more")
     rows = []
-    for each in found:
-        going = [segment for segment in each.segments if segment.path in gone]
-        why = each.why if len(going) == len(each.segments) else "enough is free" if not execute else ""
+    for partition in found:
+        going = [segment for segment in partition.segments if segment.path in gone]
+        why = partition.why if len(going) == len(partition.segments) else "enough is free" if not execute else ""
         begins = going[-1].next_base if going else None
         size = sum(segment.disk_bytes for segment in going)
-        rows.append((each.topic, each.partition, len(going), size, begins, why))
+        rows.append((partition.topic, partition.partition, len(going), size, begins, why))
     freed = sum(segment.disk_bytes for segment in gone.values())
     named = [dict(zip(columns, row, strict=True)) for row in rows]
     context.output.table(columns, rows, {"executed": execute, "bytes": freed, "partitions": named})

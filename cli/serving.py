@@ -123,11 +123,11 @@ def serve(context: Context, services: Sequence[Service], warn: Warn) -> None:
     try:
         run_services(services, STOP_SECONDS, closing.begin)
     except BaseException as error:
-        asked = isinstance(error, TimedOut) and all(service.failure is None for service in services)
-        closing.code = DONE if asked else exit_code(error)
+        clean_stop = isinstance(error, TimedOut) and all(service.failure is None for service in services)
+        closing.code = DONE if clean_stop else exit_code(error)
         late = ",".join(service.name for service in services if not service.join(0))
         if late:
-            reason = None if asked else str(error)
+            reason = None if clean_stop else str(error)
             closing.leave("services did not stop and are abandoned", services=late, error=reason)
         raise
 

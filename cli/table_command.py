@@ -123,10 +123,10 @@ def check(context: Context, table: str, local: bool, max_behind: int) -> None:
     document["skipped"] = [gap._asdict() for gap in skipped]
     context.output.table(columns, rows, document)
     note_skipped(context, skipped)
-    for each in done.findings:
-        where = "" if each.partition is None else f"partition {each.partition}: "
-        at = "" if each.offset is None else f", from offset {each.offset} on"
-        context.output.note(f"{where}{each.problem}{at}")
+    for finding in done.findings:
+        where = "" if finding.partition is None else f"partition {finding.partition}: "
+        at = "" if finding.offset is None else f", from offset {finding.offset} on"
+        context.output.note(f"{where}{finding.problem}{at}")
     if done.findings:
         raise Difference("a table is not its log", table=target.name, findings=len(done.findings))
     if done.behind > max_behind:

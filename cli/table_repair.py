@@ -50,8 +50,8 @@ def repair(context: Context, table: str, location: str | None, local: bool, exec
     findings = [] if done.checked is None else done.checked.findings
     answer = {"table": target.name, "metadata": metadata, "ends": ends, "findings": [each.problem for each in findings]}
     context.output.table(("what", "value"), rows, {**answer, "executed": execute and not findings})
-    for each in findings:
-        context.output.note(f"partition {each.partition}: {each.problem}")
+    for finding in findings:
+        context.output.note(f"partition {finding.partition}: {finding.problem}")
     if findings:
         raise Difference("the rows of the table are not its log: its place was not written", table=target.name)
     if not execute:

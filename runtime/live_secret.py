@@ -81,9 +81,9 @@ def current(value: str | LiveSecret) -> str:
 def files_state(files: Sequence[Path | str]) -> tuple[tuple[int, int, int] | None, ...]:
     """Return a value that differs once one of these files changes. None stands for a file that cannot be read."""
     states: list[tuple[int, int, int] | None] = []
-    for each in files:
+    for file in files:
         try:
-            states.append(changes_of(os.stat(each)))
+            states.append(changes_of(os.stat(file)))
         except OSError:
             states.append(None)
     return tuple(states)

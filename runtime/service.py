@@ -157,8 +157,8 @@ def _signals(over: _Over) -> Iterator[list[int]]:
 
     def take(number: int, frame: FrameType | None) -> None:
         received.append(number)
-        for each in before:
-            signal.signal(each, signal.SIG_DFL)
+        for signal_number in before:
+            signal.signal(signal_number, signal.SIG_DFL)
 
     for number in before:
         signal.signal(number, take)

@@ -74,9 +74,9 @@ def digest_ranges(ranges: Sequence[DigestRange], batches: Iterable[pa.RecordBatc
     for batch in batches:
         for topic, partition, part in runs(batch):
             offsets = part.column("offset").to_numpy()
-            for number, each in enumerate(ranges):
-                if (each.topic, each.partition) == (topic, partition):
-                    start, end = (int(at) for at in offsets.searchsorted((each.start, each.end)))
+            for number, range_ in enumerate(ranges):
+                if (range_.topic, range_.partition) == (topic, partition):
+                    start, end = (int(at) for at in offsets.searchsorted((range_.start, range_.end)))
                     if start < end:
                         digests.setdefault(number, RecordDigest()).update_arrow(part.slice(start, end - start))
     numbers = sorted(digests)
@@ -104,11 +104,11 @@ def _extent(ranges: Sequence[DigestRange]) -> dict[str, str]:
     """Return the options that read all ranges, each partition once."""
     starts: dict[str, dict[str, int]] = {}
     ends: dict[str, dict[str, int]] = {}
-    for each in ranges:
-        first, last = starts.setdefault(each.topic, {}), ends.setdefault(each.topic, {})
-        number = str(each.partition)
-        first[number] = min(each.start, first.get(number, each.start))
-        last[number] = max(each.end, last.get(number, each.end))
+    for range_ in ranges:
+        first, last = starts.setdefault(range_.topic, {}), ends.setdefault(range_.topic, {})
+        number = str(range_.partition)
+        first[number] = min(range_.start, first.get(number, range_.start))
+        last[number] = max(range_.end, last.get(number, range_.end))
     return {
         "assign": json.dumps({topic: sorted(map(int, numbers)) for topic, numbers in starts.items()}),
         "startingOffsets": json.dumps(starts),

@@ -256,9 +256,9 @@ def options_of(settings: Settings) -> dict[str, str]:
 
     short = {key: name for name, key in SETTINGS.items() if key != "state_dir"}
     options = {f"kafka.{name}": value for name, value in settings.kafka.items()}
-    for each in effective(settings):
-        if each.origin != "default" and (each.key in short or each.key.startswith(READ_BY)):
-            options[f"tierstate.{short.get(each.key, each.key)}"] = each.value
+    for setting in effective(settings):
+        if setting.origin != "default" and (setting.key in short or setting.key.startswith(READ_BY)):
+            options[f"tierstate.{short.get(setting.key, setting.key)}"] = setting.value
     if settings.store.secret_access_key is not None:
         options["tierstate.store.secret_access_key"] = settings.store.secret_access_key.get_secret_value()
     return options

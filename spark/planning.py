@@ -65,8 +65,8 @@ def grouped(options: SourceOptions, found: list[PlannedRange]) -> Iterator[Group
     total = sum(each.log_bytes for each in found)
     cuts = cut_by(total, options.split_bytes, options.min_partitions, os.cpu_count() or 1)
     group: list[PlannedSplit] = []
-    for each in found:
-        for split, begins in each.cut(cuts):
+    for planned_range in found:
+        for split, begins in planned_range.cut(cuts):
             if begins and group:
                 yield tuple(group)
                 group = []
