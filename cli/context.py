@@ -43,7 +43,7 @@ class Context:
     quiet: bool = False
     no_color: bool = False
     places: dict[str, Path] = field(default_factory=dict)
-    """The files and folders that the command's own options and arguments name."""
+    """The files and folders in the command's own options and arguments, by the name of the option."""
     own_process: bool = False
     """True if the command has the process to itself and may end it (`serving.py`); False when Python code runs it."""
 

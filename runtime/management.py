@@ -178,7 +178,7 @@ def _answer(health: Health, path: str) -> _Answer:
         return _json(503, {"message": str(error)})
     except InvalidRequest as error:
         return _json(404, {"message": str(error)})
-    except Exception as error:  # the port must answer, also when what it asks is broken
+    except Exception as error:  # the port must answer, also if a callback is broken
         return _json(500, {"message": f"failed with {type(error).__name__}"})
 
 

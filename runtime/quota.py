@@ -39,7 +39,7 @@ class ByteQuota:
             seconds = self._charge(size)
         left = seconds
         while not self._stopped:
-            alive()  # at every piece, and however long it waits
+            alive()  # a sign of life at every call, and during a long wait
             if left <= 0:
                 return seconds
             pause = min(left, LOOK_S)

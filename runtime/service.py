@@ -114,9 +114,9 @@ def run_services(
     Returns after SIGTERM or when one ended well; raises KeyboardInterrupt after SIGINT, the first failure, or TimedOut
     when some did not stop in ``stop_seconds``. A second signal ends the process at once. Main thread only.
     """
-    # No Event: a handler that sets the one its own thread is about to wait for would meet that event's own lock, held.
-    # And nothing that only the main thread can be interrupted in: the system may hand the signal to any thread, or to
-    # this one right before it waits; the wakeup descriptor is written wherever and whenever that is.
+    # Not an Event: its own thread may hold the event's lock when the handler runs, which then could not set it.
+    # And no wait that only a signal to the main thread interrupts: the system may give the signal to any thread, or to
+    # this one right before it waits. The wakeup descriptor is written in each of these cases.
     with contextlib.closing(_Over()) as over, _signals(over) as received:
         started: list[Service] = []
         try:

@@ -101,7 +101,7 @@ def _refuse_credentials(url: str) -> None:
     if "@" in urlsplit(url).netloc:
         raise ValueError("credentials do not belong in a URL: they would be printed")
     if urlsplit(url).query:
-        # signed queries are credentials too; a "?" that is meant belongs in the path as %3F
+        # signed queries are credentials too; a literal "?" is written in the path as %3F
         raise ValueError("no '?' in this URL: a query may carry credentials, and they would be printed")
 
 

@@ -333,7 +333,7 @@ class Management(Section):
 
 
 class Settings(Section):
-    """All of them. Made by `settings_load.load_settings`, which knows where each value came from."""
+    """All settings. `settings_load.load_settings` makes them, with the origin of each value."""
 
     state_dir: Path = Field(
         default=Path("/var/lib/tierstate"), description="View, position, chunk cache; may be deleted at any time."

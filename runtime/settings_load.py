@@ -35,7 +35,7 @@ class Given(NamedTuple):
     value: object
     origin: str
     folder: Path
-    """Relative paths and references start here."""
+    """The folder that relative paths and references start from."""
     open: bool
     """The value stands where others can read it: a file, a command line. Secrets must not."""
 
@@ -193,7 +193,7 @@ def _resolved(path: SettingPath, one: Given, reference: Reference | None, enviro
     if path[0] in FREE and len(path) > 1:
         return _property(path, one, _text(value))
     if is_duration(path) and isinstance(value, int | float) and not isinstance(value, bool):
-        return str(value)  # as it is written: only a program's own number is seconds already
+        return str(value)  # as the text of the file: only a number from a program is in seconds
     if is_path(path) and isinstance(value, str):
         return str(one.folder / value)
     if is_path(path) and isinstance(value, list):

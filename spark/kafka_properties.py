@@ -28,7 +28,7 @@ _JAAS_MODULES = ("PlainLoginModule", "ScramLoginModule")
 
 def kafka_properties(options: Mapping[str, str]) -> dict[str, str]:
     """Return the properties of all options that begin with ``kafka.``. Raises InvalidRequest that names the option."""
-    from ..app.connection import BUCKET  # and with it pydantic, which a session that reads nothing needs not
+    from ..app.connection import BUCKET  # imports pydantic too, which a session that reads nothing does not need
 
     kafka = {name[len("kafka.") :]: value for name, value in options.items() if name.startswith("kafka.")}
     for name, reason in REFUSED.items():

@@ -170,7 +170,7 @@ OURS = tuple(
 SETTINGS = {
     option.name.removeprefix("tierstate.").lower(): option.setting for option in OPTIONS if option.setting is not None
 }
-"""The setting for each option that has another name."""
+"""The setting of each option that has another name than its setting."""
 READ_BY = ("store.", "cache.", "view.topic_id", "view.history", "format.key_prefix", "format.salt_bits")
 """Settings with these prefixes are options too, ``tierstate.store.path_style``: readers depend on them."""
 DEFAULTS = {option.name.lower(): option.default for option in OPTIONS if option.default is not None}
