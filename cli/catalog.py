@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..lake.table_catalog import LakeCatalog
 
 NEEDED = ("kafka.bootstrap.servers", "store.url")
-"""Settings of a command that compares a table with its topic."""
+"""Settings that a command needs to compare a table with its topic."""
 
 
 @contextmanager

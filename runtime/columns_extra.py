@@ -26,5 +26,5 @@ def require_columns(needed_for: str) -> None:
 
 
 def columns_missing(error: ModuleNotFoundError, needed_for: str) -> MissingExtra | None:
-    """Return what `require_columns` raises, where ``error`` is of a module of the extra."""
+    """Return the error that `require_columns` raises if ``error`` names a module of the extra, else None."""
     return MissingExtra("columns", needed_for) if (error.name or "").partition(".")[0] in MODULES else None

@@ -1,6 +1,6 @@
-"""A value that a file or a command gives, and gives again while the process runs: a rotation needs no restart.
+"""A value that a file or a command provides, also later while the process runs: a rotation needs no restart.
 
-A file is looked at whenever the value is asked for, and read when it changed. A command runs when a login was refused.
+A file is checked whenever the value is needed, and read if it changed. A command runs again after a refused login.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .changed_file import changes_of
 
 COMMAND_S = 30.0
 AGAIN_S = 2.0
-"""A command that was run less than this ago is not run again."""
+"""Seconds after a run within which a command is not run again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Reference:
     folder: Path = Path()
 
     def read(self, environ: Mapping[str, str] = os.environ) -> str:
-        """Return the value now. Raises ValueError, without the value, where there is none."""
+        """Return the current value. Raises ValueError, without the value, if there is none."""
         match self.kind:
             case "env":
                 if self.words[0] not in environ:
@@ -43,12 +43,12 @@ class Reference:
 
     @property
     def path(self) -> Path | None:
-        """The file, where it is one."""
+        """The path of the file; None if the reference is no file."""
         return self.folder / self.words[0] if self.kind == "file" else None
 
 
 class LiveSecret:
-    """``value`` is what was read last. Thread-safe, and can be sent to another process."""
+    """``value`` is the value that was read last. Thread-safe, and can be sent to another process."""
 
     def __init__(self, reference: Reference, value: str) -> None:
         self._reference, self.value = reference, value
@@ -56,7 +56,7 @@ class LiveSecret:
         self._ran = time.monotonic()
 
     def now(self) -> str:
-        """Return the value: the last one, where the file is empty or cannot be read."""
+        """Return the value. If the file is empty or cannot be read, it is the last value that was read."""
         if self._reference.path is not None and (state := files_state([self._reference.path])) != self._seen:
             self._seen = state
             self._read()
@@ -74,19 +74,19 @@ class LiveSecret:
 
 
 def current(value: str | LiveSecret) -> str:
-    """Return the text of either."""
+    """Return the text of a plain value or of a live secret."""
     return value if isinstance(value, str) else value.now()
 
 
 def files_state(files: Sequence[Path | str]) -> tuple[tuple[int, int, int] | None, ...]:
-    """Return what differs once one of these files changes. None: it cannot be seen."""
-    found: list[tuple[int, int, int] | None] = []
-    for each in files:
+    """Return a value that differs once one of these files changes. None stands for a file that cannot be read."""
+    states: list[tuple[int, int, int] | None] = []
+    for file in files:
         try:
-            found.append(changes_of(os.stat(each)))
+            states.append(changes_of(os.stat(file)))
         except OSError:
-            found.append(None)
-    return tuple(found)
+            states.append(None)
+    return tuple(states)
 
 
 def _text_of(path: Path) -> str:
@@ -108,6 +108,6 @@ def _output_of(words: Sequence[str], folder: Path) -> str:
         raise ValueError(f"the command {words[0]} did not end in {COMMAND_S:.0f} s") from None
     except UnicodeDecodeError:
         raise ValueError(f"the command {words[0]} does not print UTF-8 text") from None
-    if done.returncode or not text:  # what it says on stderr may repeat what it was given
+    if done.returncode or not text:  # its stderr may repeat the secrets that it got
         raise ValueError(f"the command {words[0]} ended with {done.returncode} and printed no value")
     return text

@@ -1,7 +1,7 @@
 """A TLS context whose certificates, key and authorities are read again when their files change.
 
-Connections that are open stay as they are; each new one is made by the files of now. Files that do not fit together,
-as while they are being replaced one after the other, leave the context as it was.
+Open connections stay as they are; each new one uses the current files. If the files do not fit together, as while they
+are replaced one after the other, the context stays as it was.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ log = logging.getLogger(__name__)
 
 
 class LiveTls(ssl.SSLContext):
-    """Stands for the context that ``make`` makes of ``files``: event loops and sockets take it as any other."""
+    """A context that stands for the one that ``make`` builds from ``files``; event loops and sockets take it as any."""
 
     def __new__(cls, make: Callable[[], ssl.SSLContext], files: Sequence[Path | str]) -> LiveTls:
         return super().__new__(cls, ssl.PROTOCOL_TLS_CLIENT)
 
     def __init__(self, make: Callable[[], ssl.SSLContext], files: Sequence[Path | str]) -> None:
-        """Raises what ``make`` does."""
+        """Build the first context. Raises what ``make`` raises."""
         self._make, self._files = make, tuple(files)
         self._prepare: Callable[[ssl.SSLContext], None] = lambda context: None
         self._seen = files_state(self._files)
         self._context = make()
 
     def each(self, prepare: Callable[[ssl.SSLContext], None]) -> None:
-        """Call it with the context, and with each that takes its place."""
+        """Call ``prepare`` with the current context, and later with each context that replaces it."""
         self._prepare = prepare
         prepare(self._context)
 

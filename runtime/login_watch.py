@@ -1,4 +1,4 @@
-"""Which logins of this process are refused now. Each refusal names the user, the mechanism and the server."""
+"""The logins of this process that are refused now. Each refusal names the user, the mechanism and the server."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class LoginRefused:
-    """``server`` refuses ``user`` of ``service`` (``kafka``, ``store``). ``again``: it refused that user before."""
+    """``server`` refused ``user`` of ``service`` (``kafka``, ``store``). ``again``: it refused that user before."""
 
     service: str
     server: str
@@ -40,31 +40,31 @@ class LoginWatch:
         self._service, self._listener = service, listener
         self._refused: dict[str, LoginRefused] = {}
         self.count = 0
-        """Refusals so far."""
+        """Number of refusals until now."""
 
     def refused(self, server: str, user: str, mechanism: str, reason: str) -> None:
-        """Tell the listener, and remember it until `accepted`."""
-        told = LoginRefused(self._service, server, user, mechanism, reason)
+        """Report the refusal to the listener, and remember it until `accepted`."""
+        refusal = LoginRefused(self._service, server, user, mechanism, reason)
         self.count += 1
         again = self._refused.get(server)
         same = again is not None and again.user == user
-        self._refused = {**self._refused, server: told}
-        self._listener(replace(told, again=same))
+        self._refused = {**self._refused, server: refusal}
+        self._listener(replace(refusal, again=same))
 
     def accepted(self, server: str, user: str) -> None:
-        """Tell the listener, where the server refused us before."""
+        """Report to the listener that the server accepts us, if it refused us before."""
         if server not in self._refused:
             return
         self._refused = {name: each for name, each in self._refused.items() if name != server}
         self._listener(LoginAccepted(self._service, server, user))
 
     def keep(self, servers: Container[str]) -> None:
-        """Forget the others: they left the cluster."""
+        """Forget all other servers: they left the cluster."""
         self._refused = {name: each for name, each in self._refused.items() if name in servers}
 
     @property
     def servers(self) -> tuple[str, ...]:
-        """The servers that refuse us now."""
+        """The servers that refuse our login now."""
         return tuple(self._refused)
 
     def troubles(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""Logs on stderr: lines for people, or one JSON object a line. No secret, by name or by value."""
+"""Logs on stderr: lines for people, or one JSON object a line. Secrets are hidden by their name and by their value."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ from .visible import visible
 
 FORMAT_VARIABLE = "TIERSTATE_LOG"
 SHORTEST_SECRET = 4
-"""What is shorter is in too many words to be hidden by its value."""
+"""A shorter secret is part of too many words to be hidden by its value."""
 _SECRET = re.compile(r"password|secret|token|authorization|private_key", re.IGNORECASE)
 _OURS = frozenset({"event", "level", "timestamp"})
-"""What a line of our own says in words that stand in the code. ``event`` of a library is its whole message."""
+"""Fields of our own lines whose words come from the code. A library's ``event`` is its whole message."""
 _WARNINGS = (
     ActFailed,
     ChoreFailed,
@@ -79,11 +79,11 @@ def open_logs(
     later: Callable[[], Iterable[str]] = tuple,
     stream: TextIO | None = None,
 ) -> FilteringBoundLogger:
-    """A logger to ``stream`` (stderr): JSON on demand or with ``TIERSTATE_LOG=json``, colours only on a terminal, and
-    none with ``NO_COLOR`` (no-color.org). Raises InvalidSettings for another ``TIERSTATE_LOG``.
+    """Return a logger to ``stream`` (stderr). It writes JSON on demand or with ``TIERSTATE_LOG=json``, and colours only
+    on a terminal without ``NO_COLOR`` (no-color.org). Raises InvalidSettings for any other ``TIERSTATE_LOG``.
 
-    ``secrets``: values that are hidden wherever they stand, also within what a library says; not in names of events.
-    ``later``: the secrets of now, where they change.
+    ``secrets``: values that are hidden everywhere, also in messages of libraries, but not in names of events.
+    ``later``: returns the current secrets, where they change.
     """
     form = environ.get(FORMAT_VARIABLE, "")
     if form not in ("", "text", "json"):
@@ -114,12 +114,12 @@ def open_logs(
 
 
 def log_events(logger: FilteringBoundLogger) -> Listener:
-    """A listener that logs what happens: trouble as warnings, what happens all the time only for debugging."""
+    """Return a listener that logs events: trouble as warnings, and only for debugging what happens all the time."""
 
     def tell(event: Event) -> None:
         facts = apart({field.name: getattr(event, field.name) for field in fields(event)})
         name = _spaced(type(event).__name__)
-        if isinstance(event, _DETAILS) or getattr(event, "again", False):  # what comes again is counted
+        if isinstance(event, _DETAILS) or getattr(event, "again", False):  # repeated events are counted
             logger.debug(name, **facts)
         elif isinstance(event, _WARNINGS):
             logger.warning(name, **facts)
@@ -130,7 +130,7 @@ def log_events(logger: FilteringBoundLogger) -> Listener:
 
 
 def take_library_logs(logger: FilteringBoundLogger) -> None:
-    """Warnings of libraries that use Python's logging go the same way as ours. Called once by a process that serves."""
+    """Send warnings of libraries that use Python's logging to ``logger``. A process that serves calls it once."""
     root = logging.getLogger()
     for handler in list(root.handlers):
         root.removeHandler(handler)
@@ -152,7 +152,7 @@ def _for_programs(value: object) -> object:
 
 
 def _for_people(logger: object, method: str, entry: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """A partition as Kafka writes it, ``orders-0``, ranges as ``0..99``, and names as they can be shown."""
+    """Write a partition as Kafka does, ``orders-0``, ranges as ``0..99``, and hidden characters of names as escapes."""
     if "topic" in entry and "partition" in entry:
         topic = entry.pop("topic") or entry.get("topic_id")
         entry["partition"] = f"{topic}-{entry['partition']}"
@@ -171,7 +171,7 @@ def _mask(logger: object, method: str, entry: MutableMapping[str, Any]) -> Mutab
 def _without(entry: MutableMapping[str, Any], secrets: Sequence[str]) -> MutableMapping[str, Any]:
     for name, value in entry.items():
         if name in _OURS and "library" not in entry:
-            continue  # no value of anybody's: a password may be one of these words
+            continue  # these words come from the code: a password may be equal to one of them
         text = value if isinstance(value, str) else str(value)
         for secret in secrets:
             if secret in text:

@@ -1,7 +1,7 @@
-"""What a process counts and measures, for Prometheus. Counters listen to events; tallies and gauges ask when scraped.
+"""Counters and gauges of a process, for Prometheus. Counters listen to events; tallies and gauges are read at a scrape.
 
-`COUNTERS`, `TALLIES`, `SECONDS` and `GAUGES` are the whole list. Whoever adds one says in docs/operations.md, "What to
-watch", what a person does when it moves; what nobody acts upon is in the log. Names follow KIP-405's stems.
+`COUNTERS`, `TALLIES`, `SECONDS` and `GAUGES` are the whole list. If you add one, write in docs/operations.md, "What to
+watch", what a person does when it moves; numbers that need no action are in the log. Names follow KIP-405's stems.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "tierstate_chunk_cache_off_total": ("Times the disk cache was not used, or turned itself off.", ()),
 }
 READERS = 1_000
-"""Users, each with a topic and a tier, that a gateway's bytes are counted by; whoever comes later is nobody."""
+"""Users, each with a topic and a tier, that a gateway's bytes are counted by; later ones are counted without a name."""
 _TABLE = ("table",)
 TALLIES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "tierstate_table_commits_total": ("Commits to a table that follows a topic.", _TABLE),
@@ -118,7 +118,7 @@ TALLIES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "tierstate_proxy_errors_total": ("Errors told to clients of what the broker has no more.", ("code",)),
     "tierstate_proxy_turned_away_total": ("Connections refused, or closed for what came on them.", ()),
 }
-"""Counters that somebody else counts."""
+"""Counters whose numbers are kept elsewhere and read at every scrape."""
 SECONDS: Mapping[str, str] = {
     "tierstate_remote_copy_seconds": "From copy-started to copy-finished, a segment.",
     "tierstate_remote_fetch_seconds": "One read of the object store.",
@@ -257,9 +257,9 @@ class Metrics:
         ProcessCollector(registry=self._registry)
 
     def listen(self, event: Event) -> None:
-        """A `Listener`."""
+        """Count the event: this method is a `Listener`."""
         match event:
-            case GatewayAnswered():  # the first: thousands in a second
+            case GatewayAnswered():  # the first case: there are thousands a second
                 self._add("tierstate_gateway_answers_total", 1, str(event.status))
                 self._add("tierstate_gateway_sent_bytes_total", event.bytes, *self._reader(event))
                 self._seconds["tierstate_gateway_answer_seconds"].observe(event.seconds)
@@ -316,12 +316,12 @@ class Metrics:
                 | TrimRefused()
                 | WriteRepeated()
             ):
-                pass  # a line in the log: nobody acts upon how many they are
+                pass  # these are lines in the log: their number needs no action
             case _:
                 assert_never(event)
 
     def gauge(self, name: str, read: Callable[[], Iterable[Sample]]) -> None:
-        """``read`` is called at every scrape, on the scraping thread. KeyError: a name that is not in `GAUGES`.
+        """Call ``read`` at every scrape, on the scraping thread. Raises KeyError for a name that is not in `GAUGES`.
 
         A ``read`` that fails leaves its gauge out of that scrape: an absent metric can be alarmed on, a wrong one not.
         """
@@ -329,24 +329,24 @@ class Metrics:
         self._read.add(name, lambda: GaugeMetricFamily(name, doc, labels=labels), read)
 
     def tally(self, name: str, read: Callable[[], Iterable[Sample]]) -> None:
-        """`gauge`, of a number that only grows while the process lives. KeyError: a name that is not in `TALLIES`."""
+        """Add a `gauge` that only grows while the process lives. Raises KeyError for a name not in `TALLIES`."""
         doc, labels = TALLIES[name]
         self._read.add(name, lambda: CounterMetricFamily(name.removesuffix("_total"), doc, labels=labels), read)
 
     def begin(self, name: str, *labels: str) -> None:
-        """A counter begins at 0 for these labels: an alert sees an increase from there, not one that begins at 1."""
+        """Begin a counter at 0 for these labels: an alert sees an increase from there, not one that begins at 1."""
         self._counters[name].labels(*labels)
 
     def begin_topics(self, read: Callable[[], Iterable[str]]) -> None:
-        """All counters by topic begin at 0 for the topics that ``read`` answers, at every scrape."""
+        """Begin all counters by topic at 0 for the topics that ``read`` returns, at every scrape."""
         self._topics.append(read)
 
     def exposition(self) -> bytes:
-        """Prometheus' text format."""
+        """Return all metrics in Prometheus' text format."""
         return exposition(self.families())
 
     def families(self) -> list[Metric]:
-        """All there is now, as plain values: for `added_metrics.added`, also in another process."""
+        """Return all metrics of now as plain values: for `added_metrics.added`, also in another process."""
         topics = {topic for read in self._topics for topic in read()}
         for name, (_, labels) in COUNTERS.items():
             if labels == ("topic",):
@@ -355,13 +355,13 @@ class Metrics:
         return list(self._registry.collect())
 
     def _reader(self, event: GatewayAnswered) -> tuple[str, str, str]:
-        """User, topic and tier, as labels."""
-        found = event.user, event.topic_read, event.tier
-        if found not in self._readers:
+        """Return user, topic and tier, as labels."""
+        labels = event.user, event.topic_read, event.tier
+        if labels not in self._readers:
             if len(self._readers) >= READERS:
                 return "", "", ""
-            self._readers.add(found)
-        return found
+            self._readers.add(labels)
+        return labels
 
     def _add(self, name: str, amount: float, *labels: str) -> None:
         counter = self._labelled.get((name, *labels))
@@ -372,7 +372,7 @@ class Metrics:
 
 
 class _Read(Collector):
-    """What is asked for at every scrape."""
+    """Gauges and tallies, which are read at every scrape."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

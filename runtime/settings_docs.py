@@ -39,7 +39,7 @@ Later wins: defaults, the file, the environment, `--set section.key=value`, `--b
 
 
 def settings_markdown() -> str:
-    """The whole page."""
+    """Return the whole page as Markdown."""
     return "\n".join([HEAD, *_top(), *_sections(Settings, ()), ""])
 
 
@@ -49,17 +49,17 @@ def _top() -> Iterator[str]:
 
 def _sections(section: type[Section], path: tuple[str, ...]) -> Iterator[str]:
     for attribute, field in section.model_fields.items():
-        here = (*path, field.alias or attribute)
+        path_below = (*path, field.alias or attribute)
         kind = field.annotation
         if not (isinstance(kind, type) and issubclass(kind, Section)):
             continue
-        yield f"\n## `[{'.'.join(here)}]`\n"
+        yield f"\n## `[{'.'.join(path_below)}]`\n"
         yield (kind.__doc__ or "").strip().partition("\n")[0] + "\n"
-        rows = [(below[-1], below) for below in FIELDS if below[:-1] == here and below != ("tiering", "topics")]
+        rows = [(below[-1], below) for below in FIELDS if below[:-1] == path_below and below != ("tiering", "topics")]
         yield from _table(rows, kind)
-        if here == ("tiering",):
+        if path_below == ("tiering",):
             yield from _overrides()
-        yield from _sections(kind, here)
+        yield from _sections(kind, path_below)
 
 
 def _overrides() -> Iterator[str]:
