@@ -232,13 +232,13 @@ class RawClient:
             partition_max_bytes=spec.max_bytes,
         )
         by_id = spec.topic_id is not None
-        named = kind(topic_id=UUID(bytes=spec.topic_id.raw), partitions=[part]) if spec.topic_id is not None else None
+        topic = kind(topic_id=UUID(bytes=spec.topic_id.raw), partitions=[part]) if spec.topic_id is not None else None
         request = FetchRequest(
             max_wait_ms=spec.wait_ms,
             min_bytes=1,
             max_bytes=spec.max_bytes,
             isolation_level=_level(spec.isolation),
-            topics=[named or kind(topic=spec.topic, partitions=[part])],
+            topics=[topic or kind(topic=spec.topic, partitions=[part])],
             min_version=13 if by_id else 11,
             max_version=16 if by_id else 12,
         )

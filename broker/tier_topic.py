@@ -138,7 +138,7 @@ class TierTopic(Protocol):
 
 
 class KafkaTierTopic:
-    """In Kafka. ``topic_id`` and ``mapped_partitions`` are read once, by `tier_topic_setup.open_tier_topic`."""
+    """The topic in Kafka. ``topic_id``, ``mapped_partitions``: read once, by `tier_topic_setup.open_tier_topic`."""
 
     def __init__(
         self,

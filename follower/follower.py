@@ -344,8 +344,8 @@ class Follower:
                 self._listener(SecondValueSeen(number, second.key, second.first_position, second.second_position))
             people = any(said_by_people(entry.key) for entry in batch.entries)
             if kept or people:
-                named = self._interest.named(number, kept)
-                self._listener(FactsApplied(number, len(kept), batch.following, named, people))
+                partitions = self._interest.named(number, kept)
+                self._listener(FactsApplied(number, len(kept), batch.following, partitions, people))
         return read
 
     def _check_topic_id(self) -> None:
