@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 
 from ..app.registered_values import AnswerValues
 from ..fetch.as_written import as_written, below
-from ..fetch.piece import Fetched
+from ..fetch.piece import Fetched, naming
 from ..log.decode import RecordBlock, bytes_below, decode_records
 from ..log.json_lines import CHUNK_BYTES, Encoding
 from ..state.errors import BatchTooLarge, CorruptData, TierstateError
@@ -64,10 +64,6 @@ class Call:
     encoding: Encoding = Encoding.UTF8
     values: AnswerValues | None = None
     """Where a schema registry is asked what keys and values are."""
-
-    @property
-    def source(self) -> str:
-        return f"{self.topic}-{self.partition}"
 
 
 class AnswerBody:
@@ -233,15 +229,17 @@ class StoredBody(ReadyBody):
 
     def __init__(self, call: Call, held: Held) -> None:
         super().__init__([], 0, 0)
-        self._source, self._held = call.source, held
+        self._place, self._held = (call.topic, call.partition), held
 
     def add(self, piece: Fetched) -> Offset:
         """The batches before a damaged one. Raises CorruptData where it is the first."""
         self._held.resize(2 * len(piece.data))
+        source = piece.source(*self._place)
         try:
-            size = len(piece.data) if piece.checked else bytes_below(piece.data, piece.limit, source=self._source)
+            size = len(piece.data) if piece.checked else bytes_below(piece.data, piece.limit, source=source)
         except CorruptData:
-            piece, self.short = as_written(piece, self._source), True
+            with naming(*self._place, piece.offset):
+                piece, self.short = as_written(piece, source), True
             size = len(piece.data)
         whole = len(piece.data)
         trailer = batches_trailer(piece)
@@ -294,9 +292,11 @@ class _Shown:
         self._piece = below(self._piece, offset)
 
     def _blocks(self) -> Iterator[RecordBlock]:
+        place = self._call.topic, self._call.partition
         found = decode_records(
             self._piece.data,
-            source=self._call.source,
+            source=self._piece.source(*place),
+            position=self._piece.position,
             aborted=self._piece.aborted,
             start=self.reached,
             end=self._piece.limit,
@@ -304,7 +304,8 @@ class _Shown:
             looked=None if self._scan is None else self._scan.looked,
         )
         try:
-            yield from (block for block in found if len(block))
+            with naming(*place, self.reached):
+                yield from (block for block in found if len(block))
         except BatchTooLarge as error:
             raise _TooLarge(error) from error
 

@@ -2,7 +2,7 @@
 
 Bodies are ``{"error_code": 40401, "message": …, "error": "UnknownTopic", …}``. Codes are the REST Proxy's where it has
 one of the same meaning; our own are the status followed by 50 and above, so they never mean something else there.
-Only facts a caller may see are shown: no file name, no address, no stack trace. Logs have the rest.
+Only facts a caller may see are shown: no file of this machine, no address, no stack trace. Logs have the rest.
 """
 
 from __future__ import annotations
@@ -114,6 +114,8 @@ SHOWN = frozenset(
     "retry_after parameter name stored_bytes".split()
 )
 """Facts that a caller may see; each is a field of the body."""
+SHOWN_OF_DAMAGE = frozenset("file chunk position batch expected found reason next".split())
+"""Of CorruptData. A plan names the same objects to whoever may read the topic."""
 
 
 def problem_of(error: BaseException) -> ProblemKind:
@@ -129,12 +131,19 @@ def problem_response(error: BaseException) -> Response:
     found = problem_of(error)
     if not isinstance(error, TierstateError):
         return _response(found, "this is a bug in tierstate; its log says more", "InternalError", {})
-    facts = {name: _plain(value) for name, value in errors.apart(error.facts).items() if name in SHOWN}
+    shown = SHOWN | SHOWN_OF_DAMAGE if _is_of_an_object(error) else SHOWN
+    facts = {name: _plain(value) for name, value in errors.apart(error.facts).items() if name in shown}
     message = f"{error.message}. {errors.shown(facts)}" if facts else error.message
     retry_after = error.facts.get("retry_after")
     if isinstance(retry_after, int):
         found = found._replace(retry_after=retry_after)
-    return _response(found, message, type(error).__name__, facts)
+    name = next(kind.__name__ for kind in type(error).__mro__ if kind in OF_ERROR)
+    return _response(found, message, name, facts)
+
+
+def _is_of_an_object(error: TierstateError) -> bool:
+    """Return whether it is damage of an object of the store, and not of a file of this machine."""
+    return isinstance(error, errors.CorruptData) and not str(error.facts.get("file", "/")).startswith("/")
 
 
 def _plain(value: object) -> object:

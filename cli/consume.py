@@ -20,6 +20,7 @@ from .flags import from_bucket, pass_context
 from .positions import PositionType
 from .reading import chosen_partitions, isolation_option, opened_search
 from .topic_argument import TopicArgument, TopicType
+from .unread_partitions import UnreadPartitions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -77,6 +78,7 @@ def command(
 
     A topic that is gone (deleted, or of a cluster before this one) is named by its topic id: the remote tier has it.
     With --key or --contains it says on stderr how far it looked.
+    A partition that cannot be read is named on stderr, the others are read, and the exit code is that of its error.
     With --source bucket no broker is asked: the view comes from the bucket, and says first how old it is.
     """
     if follow and end is not None:
@@ -86,9 +88,10 @@ def command(
     write = _json_writer(encoding) if context.as_json else _template_writer(template)
     level = Isolation(isolation)
     looking = _search(context, topic, key, contains, encoding)
+    unread = UnreadPartitions(context, topic)
     with opened_search(context, topic) as source, looking as search:
-        extents = _extents(source, topic, start, end, level, Tier(tier))
-        for batch, served in _batches(source, topic.topic, extents, level, Tier(tier), follow, search):
+        extents = _extents(source, topic, start, end, level, Tier(tier), unread)
+        for batch, served in _batches(source, topic.topic, extents, level, Tier(tier), follow, search, unread):
             taken = batch if limit is None else batch.slice(0, limit)
             write(taken, served)
             if limit is not None:
@@ -96,18 +99,26 @@ def command(
                 if limit == 0:
                     break
     sys.stdout.buffer.flush()
+    unread.require_none()
 
 
 def _extents(
-    source: RecordSource, topic: TopicArgument, start: Position, end: Position | None, isolation: Isolation, tier: Tier
+    source: RecordSource,
+    topic: TopicArgument,
+    start: Position,
+    end: Position | None,
+    isolation: Isolation,
+    tier: Tier,
+    unread: UnreadPartitions,
 ) -> dict[int, Extent]:
-    """What is meant of each partition. Raises OffsetOutOfRange."""
+    """Return the offsets that are meant, by partition."""
     found = {}
     for partition in chosen_partitions(source, topic):
-        first = offset_of(start, source, topic.topic, partition, isolation, tier)
-        _, now = source.extent(topic.topic, partition, isolation, tier)
-        last = now if end is None else offset_of(end, source, topic.topic, partition, isolation, tier)
-        found[partition] = Extent(first, last)
+        with unread.reading(partition):
+            first = offset_of(start, source, topic.topic, partition, isolation, tier)
+            _, now = source.extent(topic.topic, partition, isolation, tier)
+            last = now if end is None else offset_of(end, source, topic.topic, partition, isolation, tier)
+            found[partition] = Extent(first, last)
     return found
 
 
@@ -119,22 +130,26 @@ def _batches(
     tier: Tier,
     follow: bool,
     search: Search | None,
+    unread: UnreadPartitions,
 ) -> Iterator[tuple[pa.RecordBatch, Tier]]:
     from ..runtime.clock import SystemClock
 
     while True:
         for partition, extent in extents.items():
-            if search is None:
-                yield from source.records(topic, partition, extent, isolation, tier)
-            else:
-                yield from source.found(topic, partition, extent, isolation, tier, search)
-        if not follow:
+            with unread.reading(partition):
+                if search is None:
+                    yield from source.records(topic, partition, extent, isolation, tier)
+                else:
+                    yield from source.found(topic, partition, extent, isolation, tier, search)
+        extents = {partition: extent for partition, extent in extents.items() if partition not in unread.errors}
+        if not follow or not extents:
             return
         sys.stdout.buffer.flush()
         SystemClock().sleep(FOLLOW_POLL_S)
         for partition, (first, last) in extents.items():
-            _, now = source.extent(topic, partition, isolation, tier)
-            extents[partition] = Extent(max(first, last), max(now, last))
+            with unread.reading(partition):
+                _, now = source.extent(topic, partition, isolation, tier)
+                extents[partition] = Extent(max(first, last), max(now, last))
 
 
 @contextmanager

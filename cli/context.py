@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from ..runtime.listener import Event
     from ..runtime.settings import Settings
 
+SILENT_S = 3.0
+"""After so long a command that waits for Kafka says so."""
+
 
 @dataclass
 class Context:
@@ -72,6 +75,26 @@ class Context:
         settings = self.settings_with(*needed)
         with Connection(settings, listener=self._note, progress=self.output.progress) as connection:
             yield connection
+
+    def wait_for_kafka(self, connection: Connection | BucketConnection) -> None:
+        """Return when a broker has answered. While none does, stderr says so. Of the bucket alone nobody is asked.
+
+        Raises BrokerUnavailable.
+        """
+        from threading import Timer
+
+        from ..app.connection import Connection
+
+        if not isinstance(connection, Connection):
+            return
+        servers = connection.settings.kafka["bootstrap.servers"]
+        said = Timer(SILENT_S, self.output.note, [f"Kafka at {servers} does not answer yet; Ctrl-C or --timeout ends this"])
+        said.daemon = True
+        said.start()
+        try:
+            _ = connection.cluster_id
+        finally:
+            said.cancel()
 
     @contextmanager
     def alone(self, command: str, execute: bool) -> Iterator[tuple[Connection, PrefixLock | None]]:

@@ -20,6 +20,7 @@ from .flags import from_bucket, pass_context
 from .positions import PositionType
 from .reading import chosen_partitions, isolation_option, note_skipped, opened_reader, opened_source
 from .topic_argument import TopicArgument, TopicType
+from .unread_partitions import UnreadPartitions
 
 if TYPE_CHECKING:
     from ..fetch.plan import PlannedRange
@@ -66,7 +67,11 @@ def command(
     per_segment: bool,
     boundaries: Path | None,
 ) -> None:
-    """Record count and record digest of each partition, and of the topic, as one reader sees them."""
+    """Record count and record digest of each partition, and of the topic, as one reader sees them.
+
+    A partition that cannot be read is named on stderr and has no digest, and the topic has none then. The others have
+    theirs, and the exit code is that of its error.
+    """
     from ..log.record_digest import topic_digest
 
     via = via or ("consumer" if context.gateway is None else "gateway")
@@ -77,41 +82,46 @@ def command(
     skipped: list[Skipped] = []
     wholes: list[Counted] = []
     parts: list[Counted] = []
+    unread = UnreadPartitions(context, topic)
     with opened_source(context, topic, "reader" if via in ("consumer", "spark") else via, level) as source:
         if per_segment:
             ranges |= _segment_ranges(context, topic, source)
-        asked = [
-            (partition, _extent(source, topic.topic, partition, start, end, level), ranges.get(partition, []))
-            for partition in chosen_partitions(source, topic)
-        ]
-        for partition, extent, _ in asked:
-            skipped += _skipped(source, topic.topic, partition, extent, level)
-        if via != "spark":
-            for partition, extent, inner in asked:
-                whole, ranged = _count(source, topic.topic, partition, extent, level, inner)
-                wholes.append(whole)
-                parts += ranged
+        asked = []
+        for partition in chosen_partitions(source, topic):
+            with unread.reading(partition):
+                extent, inner = _extent(source, topic.topic, partition, start, end, level), ranges.get(partition, [])
+                gaps = list(_skipped(source, topic.topic, partition, extent, level))
+                if via != "spark":
+                    whole, ranged = _count(source, topic.topic, partition, extent, level, inner)
+                    wholes.append(whole)
+                    parts += ranged
+                skipped += gaps
+                asked.append((partition, extent, inner))
     if via == "spark":
         wholes, parts = _count_by_spark(context, topic.topic, asked, level)
-    total = topic_digest({each.partition: (each.records, bytes.fromhex(each.digest)) for each in wholes})
+    digests = {each.partition: (each.records, bytes.fromhex(each.digest)) for each in wholes}
+    records, total = (None, None) if unread.errors else (sum(each.records for each in wholes), topic_digest(digests))
     document = {
         "topic": topic.topic,
         "via": via,
         "isolation": isolation,
-        "records": sum(each.records for each in wholes),
+        "records": records,
         "digest": total,
         "partitions": [asdict(each) for each in wholes],
         "ranges": [asdict(each) for each in parts],
         "skipped": [each._asdict() for each in skipped],
+        "not_read": unread.as_json(),
     }
     rows: list[tuple[object, ...]] = [
         (f"{topic.topic}-{each.partition}{kind}", each.start_offset, each.end_offset, each.records, each.digest)
         for kind, counted in (("", wholes), (" part", parts))
         for each in counted
     ]
-    rows.append((topic.topic, None, None, document["records"], total))
+    rows += [(f"{topic.topic}-{partition}", None, None, None, "not read") for partition in sorted(unread.errors)]
+    rows.append((topic.topic, None, None, records, total))
     context.output.table(("what", "from", "to", "records", f"digest ({isolation}, via {via})"), rows, document)
     note_skipped(context, skipped)
+    unread.require_none()
 
 
 def _extent(

@@ -37,6 +37,7 @@ def opened_reader(context: Context, topic: TopicArgument) -> Iterator[LogReader]
     from ..app.partitions import find_partitions
 
     with context.reading("kafka.bootstrap.servers", "store.url") as connection:
+        context.wait_for_kafka(connection)
         partitions = find_partitions(connection.control, topic.topic, topic.partition)
         yield connection.reader(connection.view(partitions))
 
@@ -65,6 +66,7 @@ def opened_source(context: Context, topic: TopicArgument, via: str, isolation: I
         from ..fetch.source import ConsumerSource
 
         with context.connected() as connection:
+            context.wait_for_kafka(connection)
             with closing(PlainConsumer(connection.reachable.kafka, isolation, connection.clock)) as consumer:
                 yield ConsumerSource(consumer)
     else:

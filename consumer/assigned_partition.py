@@ -9,7 +9,7 @@ from enum import Enum, auto
 
 from confluent_kafka import OFFSET_INVALID, TopicPartition
 
-from ..fetch.piece import Fetched
+from ..fetch.piece import Fetched, naming
 from ..log.decode import decode_records
 from ..log.record_block import RecordBlock
 from ..state.errors import OffsetOutOfRange, TierstateError
@@ -133,7 +133,8 @@ class AssignedPartition:
                 self.at = self.handed_out = taken[-1].offset() + 1
                 return taken
             try:
-                block = next(self._blocks, None)
+                with naming(self.topic, self.number):
+                    block = next(self._blocks, None)
             except TierstateError as error:
                 self._fail(error)
                 return []
@@ -162,6 +163,7 @@ class AssignedPartition:
         self._blocks = decode_records(
             piece.data,
             source=piece.source(self.topic, self.number),
+            position=piece.position,
             aborted=piece.aborted,
             start=piece.offset,
             end=piece.limit,

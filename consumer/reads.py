@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from ..app.positions import AtOffset, AtTime, Earliest, Latest, Position, offset_of, parse_time
-from ..state.errors import InvalidRequest
+from ..state.errors import InvalidRequest, TierstateError
 from ..state.offsets import Extent, Offset, TimestampMs
 from ..state.routing import Isolation, Tier
 
@@ -74,8 +74,10 @@ class Read:
         """Batch by batch, partition by partition, offsets ascending; memory of a few pieces.
 
         Raises LogGap, OffsetOutOfRange, CorruptData, AccessDenied, Unavailable: a short answer is never an answer.
+        The error of a partition comes after the records of all others.
         """
         left, done = self._limit, 0
+        failed: TierstateError | None = None
         total = sum(end - start for start, end in self.ranges.values())
         source: RecordSource = self._log.source(self.topic, self.ranges)
         made = self._columns
@@ -88,23 +90,28 @@ class Read:
                 extent = Extent(start, end)
                 pieces = source.records(self.topic, partition, extent, self._isolation, Tier.AUTO, columns=made)
                 self._log.closes(pieces)
-                # closed here and now, whoever leaves and however: nothing reads ahead for nobody
-                with closing(pieces):
-                    for batch, _ in pieces:
-                        if batch.num_rows == 0:
-                            continue
-                        taken = batch if left is None else batch.slice(0, left)
-                        yield taken if made == self._columns else taken.select(self._columns)
-                        if left is not None:
-                            left -= taken.num_rows
-                            if left == 0:
-                                return
-                        if self._progress is not None:
-                            self._progress(done + batch.column("offset")[-1].as_py() + 1 - start, total)
+                try:
+                    # closed here and now, whoever leaves and however: nothing reads ahead for nobody
+                    with closing(pieces):
+                        for batch, _ in pieces:
+                            if batch.num_rows == 0:
+                                continue
+                            taken = batch if left is None else batch.slice(0, left)
+                            yield taken if made == self._columns else taken.select(self._columns)
+                            if left is not None:
+                                left -= taken.num_rows
+                                if left == 0:
+                                    return
+                            if self._progress is not None:
+                                self._progress(done + batch.column("offset")[-1].as_py() + 1 - start, total)
+                except TierstateError as error:
+                    failed = failed or error
             self._log.opened()  # closed meanwhile: what came is not all
             done += end - start
             if self._progress is not None:
                 self._progress(done, total)
+        if failed is not None:
+            raise failed
 
     def to_table(self) -> pa.Table:
         """All of it in memory."""

@@ -19,14 +19,14 @@ from ..app.connection import SILENCE_S, Connection
 from ..broker.control import BrokerControl
 from ..broker.error_codes import error_of_exception
 from ..fetch.logical import Ask, LogicalPartition
-from ..fetch.proven_log import AnotherLog
+from ..fetch.piece import naming
 from ..fetch.reader import LogReader
 from ..follower.follower import Follower
 from ..follower.following import Following
 from ..follower.open import open_view
 from ..runtime.clock import Clock
 from ..runtime.settings import Settings
-from ..state.errors import AccessDenied, CorruptData, OffsetOutOfRange, TierstateError, UnknownTopic
+from ..state.errors import AccessDenied, OffsetOutOfRange, TierstateError, UnknownTopic
 from ..state.ids import TopicIdPartition
 from ..state.offsets import Offset
 from ..state.routing import ReadRemote, Tier, begin_of
@@ -124,14 +124,8 @@ class RemoteLooks:
         try:
             where = log.route(at, isolation, tier)
             if isinstance(where, ReadRemote):
-                try:
+                with naming(part.topic, part.number, at):
                     piece = self._runs.read(part, log, where, ask) or log.fetch(at, ask)
-                except AnotherLog:
-                    raise
-                except CorruptData:  # it may be another batch of the piece
-                    piece = log.fetch(at, Ask(1, isolation, tier))
-                    if self._may_be_moved(where, piece.next_offset):
-                        log.fetch(piece.next_offset, Ask(1, isolation, tier))
                 if piece.tier is Tier.REMOTE and piece.next_offset > at:
                     return Looked(at, piece, topic_id)
                 at = piece.next_offset
@@ -142,11 +136,6 @@ class RemoteLooks:
                 raise
         self._runs.end(part)
         return Looked(at, None, topic_id, waits=tier is Tier.REMOTE)
-
-    @staticmethod
-    def _may_be_moved(where: ReadRemote, next_offset: Offset) -> bool:
-        """Whether the batch before an offset may have another base offset, and only the one behind it tells."""
-        return where.segment.has_gaps and next_offset <= where.offsets.end
 
     def _is_local(self, log: LogicalPartition, at: int) -> bool:
         """The broker has it and the remote tier does not, yet."""

@@ -17,7 +17,7 @@ from ..fetch.piece import Fetched
 from ..fetch.proven_log import AnotherLog
 from ..fetch.remote_parts import RemoteReads, read_parts
 from ..fetch.remote_run import RemoteRun
-from ..state.errors import ObjectNotFound
+from ..state.errors import CorruptData, ObjectNotFound
 from ..state.routing import ReadRemote
 from ..state.segment import RemoteSegment
 from .assigned_partition import AssignedPartition
@@ -40,20 +40,21 @@ class RemoteRuns:
         """Whose log was another one: it is read again from end to end before anything more of it is handed out."""
 
     def read(self, part: AssignedPartition, log: LogicalPartition, where: ReadRemote, ask: Ask) -> Fetched | None:
-        """The piece at ``where``; None: ask `log` for it. Raises CorruptData, AnotherLog, Unavailable."""
-        self._prove(part, log, where, ask)
-        found = self._run(part, log, where, ask)
-        if found is None:
-            return None
-        (lock, run), piece = found, None
+        """Return the piece at ``where``, or None: ask `log` for it. Raises AnotherLog, Unavailable."""
+        piece = None
         try:
+            self._prove(part, log, where, ask)
+            found = self._run(part, log, where, ask)
+            if found is None:
+                return None
+            lock, run = found
             with lock:
                 piece = run.take(where)
-        except ObjectNotFound:  # `log` finds out why
-            pass
         except AnotherLog:
             self._doubted[part] = where.segment
             raise
+        except (ObjectNotFound, CorruptData):  # `log` finds out why, and has what comes before the damage
+            pass
         finally:
             if piece is None:
                 self.end(part)

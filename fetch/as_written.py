@@ -22,11 +22,14 @@ def as_written(piece: Fetched, source: str) -> Fetched:
     limit = piece.limit if piece.limit < piece.bounds.local_start else None
     stop, reached, wrong = 0, piece.offset, None
     try:
-        for batch in iter_batches(piece.data, source=source, verify_crc=not piece.checked):
+        for batch in iter_batches(piece.data, source=source, position=piece.position, verify_crc=not piece.checked):
             if limit is not None and batch.last_offset >= limit:
-                wrong = CorruptData("a batch reaches beyond where its log ends", offset=piece.offset, limit=limit)
+                wrong = CorruptData(
+                    "a batch reaches beyond where its log ends", file=source, offset=piece.offset, limit=limit
+                )
                 break
-            stop, reached = batch.position + batch.size_bytes, Offset(batch.last_offset + 1)
+            stop = batch.position + batch.size_bytes - piece.position
+            reached = Offset(batch.last_offset + 1)
     except CorruptData as error:
         wrong = error
     if wrong is None:

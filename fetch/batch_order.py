@@ -26,6 +26,10 @@ NO_OFFSET = 2**63 - 1
 Numbers = npt.NDArray[np.int64]
 
 
+class Misplaced(CorruptData):
+    """A batch that cannot lie where it does. ``position`` is its place in the plain log."""
+
+
 class BatchOrder:
     """Of one read of a segment. ``begin``: the offset with which its first batch begins, where that is known.
 
@@ -46,22 +50,22 @@ class BatchOrder:
         """In which the batch before begins; -1: nobody looked at it."""
 
     def check(self, batch: BatchHeader) -> None:
-        """Raises CorruptData for one that cannot follow the one before, or cannot begin in its chunk."""
+        """Raise Misplaced for a batch that cannot follow the one before it, or cannot begin in its chunk."""
         chunk, base = batch.position // self._chunk_bytes, batch.base_offset
         facts = {"file": self._file, "chunk": chunk, "position": batch.position, "offset": base}
         if base < self._floor:
-            raise CorruptData("batch offsets do not increase", **facts, expected_from=self._floor)
+            raise Misplaced("batch offsets do not increase", **facts, expected_from=self._floor)
         begin = self._start if batch.position == 0 else self._begin
         if not self.has_gaps and begin is not None and base != begin:
-            raise CorruptData("a batch does not begin where the one before ended", **facts, expected=begin)
+            raise Misplaced("a batch does not begin where the one before ended", **facts, expected=begin)
         ends = batch.position + batch.size_bytes >= self._log_bytes
         if batch.last_offset >= self._end and not ends:
-            raise CorruptData("batches follow the last offset of the segment", **facts, last_offset=self._end)
+            raise Misplaced("batches follow the last offset of the segment", **facts, last_offset=self._end)
         if ends and batch.last_offset != self._last:
-            raise CorruptData("the log does not end with the segment", **facts, last_offset=self._last)
+            raise Misplaced("the log does not end with the segment", **facts, last_offset=self._last)
         known, found = self._epochs.epoch_at(base), batch.partition_leader_epoch
         if found != known and (known is not None or found > self._epochs.entries[0].epoch):
-            raise CorruptData(
+            raise Misplaced(
                 "a batch is of another leader epoch than its segment", **facts, expected=known, found=found
             )
         self._floor = self._begin = Offset(batch.last_offset + 1)
@@ -71,7 +75,7 @@ class BatchOrder:
         first = self._firsts[chunk]
         stop = next((each for each in self._firsts[chunk + 1 :] if each is not None), None)
         if first is None or base < first or (leads and base != first) or (stop is not None and base >= stop):
-            raise CorruptData("a batch lies in another chunk than its manifest says", **facts)
+            raise Misplaced("a batch lies in another chunk than its manifest says", **facts)
 
     def holds(self, positions: Numbers, bases: Numbers, lasts: Numbers, sizes: Numbers, epochs: Numbers) -> bool:
         """`check` of many batches at once. False when one of them may have to be refused: nothing is done then."""

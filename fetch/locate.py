@@ -85,7 +85,7 @@ def unproven(reader: SegmentReader, wrong: OtherBytes, segment: RemoteSegment) -
     An offset that moved is found by its batch where none may be missing; where a gap is legal, not for sure.
     """
     as_it_is, chunks, chunk = reader.unproven(), reader.manifest.chunks, int(str(wrong.facts["chunk"]))
-    source, order = segment.object_key, None if segment.has_gaps else BatchOrder(reader, segment)
+    source, order = reader.log.key, None if segment.has_gaps else BatchOrder(reader, segment)
     first, stop = max(0, chunk - 1), chunks.chunk(chunk).plain_stop
     start = chunks.chunk(first).plain_start
     data = memoryview(b"".join(as_it_is.plain_range(start, stop + chunks.chunk_bytes)))

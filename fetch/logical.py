@@ -55,7 +55,7 @@ from ..state.segment import RemoteSegment, SegmentState
 from ..state.view import TierView
 from .confirmation import Confirmation
 from .local import LocalTier
-from .piece import AtHand, Fetched, LogicalBounds
+from .piece import AtHand, Fetched, LogicalBounds, naming
 from .prefetch import Following
 from .recent_views import VIEW_AGE_S, RecentViews
 from .remote import RemotePiece, RemoteTier
@@ -331,7 +331,8 @@ class LogicalPartition:
 
     def _fetch_remote(self, where: ReadRemote, ask: Ask) -> Fetched:
         where, following = self._wanted(where, ask)
-        piece = self.remote.read(where.segment, where.offsets, ask.max_bytes, ask.isolation, following)
+        with naming(self.topic, self.partition.partition, where.offsets.start):
+            piece = self.remote.read(where.segment, where.offsets, ask.max_bytes, ask.isolation, following)
         return self.of_remote(where, piece)
 
     def _wanted(self, where: ReadRemote, ask: Ask) -> tuple[ReadRemote, Following]:
@@ -356,6 +357,7 @@ class LogicalPartition:
             topic_id=self.partition.topic_id,
             checked=piece.checked,
             read=where,
+            position=piece.position,
         )
 
     def following(self, where: ReadRemote, ask: Ask) -> Iterator[tuple[RemoteSegment, OffsetRange]]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ..state.errors import LineageUnconfirmed
+from ..state.errors import CorruptData, LineageUnconfirmed
 from ..state.ids import TopicId
+from ..state.object_keys import ObjectKind, object_key
 from ..state.offsets import Offset
 from ..state.routing import Isolation, ReadRemote, Tier
 from ..state.segment import AbortedRange
@@ -82,28 +84,52 @@ class Fetched:
     """Whether every CRC of the data was found right, and all of it begins below ``limit``."""
     read: ReadRemote | None = field(default=None, compare=False)
     """Where it was read in the remote tier."""
+    position: int = field(default=0, compare=False)
+    """Of the plain log of its segment, where the data begins; 0 of the local tier."""
 
     def source(self, topic: str, partition: int) -> str:
-        """What an error of its records names: the object it was read from, else the partition; and the offset."""
-        name = f"{topic}-{partition}" if self.read is None else self.read.segment.object_key
-        return f"{name}@{self.offset}"
+        """Return what an error of its records names: the log object, or the partition and the offset of the fetch."""
+        if self.read is None:
+            return f"{topic}-{partition}@{self.offset}"
+        return object_key(self.read.segment.object_key, ObjectKind.LOG)
+
+
+@contextmanager
+def naming(topic: str, partition: int, offset: int | None = None) -> Iterator[None]:
+    """Add the partition, and the offset that was asked for, to a CorruptData of this block.
+
+    Where an object is damaged, ``next`` is the command that says which objects are, and how.
+    """
+    try:
+        yield
+    except CorruptData as error:
+        facts: dict[str, object] = {"topic": topic, "partition": partition}
+        if offset is not None:
+            facts["offset"] = offset
+        if "/" in str(error.facts.get("file", "")):  # of the broker it is the partition's name
+            facts["next"] = f"tierstate verify {topic}:{partition} --level 3"
+        for name, value in facts.items():
+            error.facts.setdefault(name, value)
+        raise
 
 
 def records(fetched: Fetched, topic: str, partition: int, **options: Any) -> Iterator[pa.RecordBatch]:
-    """The records of a piece, exactly those of ``[offset, limit)``; options are `log.decode.decode_batches`'s."""
+    """Yield the records of a piece, exactly those of ``[offset, limit)``. Options are `log.decode.decode_batches`'s."""
     # Not at the top: numba and the kernels take longer to load than all else, and who plans or looks decodes nothing.
     from ..log.decode import decode_batches
 
-    return decode_batches(
-        fetched.data,
-        source=fetched.source(topic, partition),
-        topic=topic,
-        partition=partition,
-        aborted=fetched.aborted,
-        start=fetched.offset,
-        end=fetched.limit,
-        **options,
-    )
+    with naming(topic, partition):
+        yield from decode_batches(
+            fetched.data,
+            source=fetched.source(topic, partition),
+            position=fetched.position,
+            topic=topic,
+            partition=partition,
+            aborted=fetched.aborted,
+            start=fetched.offset,
+            end=fetched.limit,
+            **options,
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
+from ..log.batch import iter_batches
 from ..state.errors import CorruptData
+from ..state.object_keys import ObjectKind, object_key
 from ..state.segment import RemoteSegment
 from ..storage.crc32c import extended
 from .piece import Fetched
@@ -14,20 +18,27 @@ class AnotherLog(CorruptData):
     """Each batch may be right, and none of them is to be believed."""
 
 
-def require_its_log(segment: RemoteSegment, crc32c: int) -> None:
-    """Raises AnotherLog where the plain log that was read is another."""
-    if crc32c != segment.log_crc32c:
-        raise AnotherLog(
-            "the log is not the one that was copied: its CRC-32C is another",
-            file=segment.object_key,
-            expected=f"{segment.log_crc32c:08x}",
-            found=f"{crc32c:08x}",
-        )
+def another_log(segment: RemoteSegment, crc32c: int) -> AnotherLog:
+    """Return the error of a segment whose plain log has this CRC-32C."""
+    return AnotherLog(
+        "the log is not the one that was copied: its CRC-32C is another",
+        file=object_key(segment.object_key, ObjectKind.LOG),
+        expected=f"{segment.log_crc32c:08x}",
+        found=f"{crc32c:08x}",
+    )
+
+
+def is_right(data: bytes | memoryview, source: str) -> bool:
+    """Return whether each of these whole batches is right by itself."""
+    with suppress(CorruptData):
+        deque(iter_batches(data, source=source), 0)
+        return True
+    return False
 
 
 def proven(pieces: Iterable[Fetched]) -> Iterator[Fetched]:
-    """The pieces, as they follow each other. Raises AnotherLog in place of the last one of a segment whose log is
-    another than the one that was copied."""
+    """Yield the pieces. Raises AnotherLog in place of the last one of a segment whose log is not the one that was
+    copied. If a batch of that piece is wrong by itself, it is yielded: whoever decodes it says which batch it is."""
     segment: RemoteSegment | None = None
     """The one that is read from its start on, up to now."""
     crc32c = 0
@@ -39,6 +50,8 @@ def proven(pieces: Iterable[Fetched]) -> Iterator[Fetched]:
             segment = None
         if segment is not None:
             crc32c = extended(crc32c, piece.data)
-            if piece.next_offset > segment.last_record_offset:
-                require_its_log(segment, crc32c)
+            if piece.next_offset > segment.last_record_offset and crc32c != segment.log_crc32c:
+                if is_right(piece.data, segment.object_key):
+                    raise another_log(segment, crc32c)
+                segment = None
         yield piece

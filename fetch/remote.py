@@ -34,7 +34,7 @@ from ..storage.segment.encryption import KeyUnwrapper
 from ..storage.segment.log_chunks import ObjectReads
 from ..storage.segment.manifest import IndexKind
 from ..storage.segment.reader import SegmentReader, require_described
-from .batch_order import BatchOrder
+from .batch_order import BatchOrder, Misplaced
 from .known_partitions import KnownPartitions
 from .locate import locate_batch, unproven
 from .metered_reads import MeteredReads
@@ -68,6 +68,8 @@ class RemotePiece:
     next_offset: Offset
     checked: bool = False
     """Whether every CRC was found right."""
+    position: int = 0
+    """Of the plain log, where the data begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,7 @@ def open_segment(
     if reader.plain_bytes != segment.log_bytes:
         raise CorruptData(
             "manifest and fact disagree about the length of the log",
-            file=segment.object_key,
+            file=object_key(segment.object_key, ObjectKind.MANIFEST),
             manifest=reader.plain_bytes,
             fact=segment.log_bytes,
         )
@@ -113,7 +115,8 @@ def aborted_of(
         block = reader.manifest.tierstate
         entries = block.aborted if block is not None else ()
         if AbortedRanges.of(entries).sha256 != segment.aborted.sha256:
-            raise CorruptData("the manifest's aborted ranges are not those of the fact", file=segment.object_key)
+            key = object_key(segment.object_key, ObjectKind.MANIFEST)
+            raise CorruptData("the manifest's aborted ranges are not those of the fact", file=key)
     return touching(entries, touched)
 
 
@@ -200,28 +203,55 @@ class RemoteTier:
         isolation: Isolation,
         following: Following = nothing,
     ) -> RemotePiece:
-        """Whole batches that hold offsets of ``offsets``, from its start, about ``max_bytes``, at least one.
+        """Return whole batches with offsets of ``offsets``, from its start, about ``max_bytes``, at least one.
 
-        A chunk that is not what was sent is returned only if `unproven` finds one of its batches wrong by itself.
-        Raises CorruptData also where a marker among them contradicts the segment's aborted ranges.
+        The batches before a damaged one are returned. A read that begins at the damaged one raises CorruptData. So
+        does one with a marker that contradicts the segment's aborted ranges. A chunk that is not what was sent is
+        returned only if `unproven` finds one of its batches wrong by itself.
         """
         reader = self.open(segment)
         try:
-            return self._read(segment, reader, offsets, max_bytes, isolation, following)
+            taken = self._taken(segment, reader, offsets, max_bytes, following)
         except OtherBytes as error:
-            reader = unproven(reader, error, segment)
-            return self._read(segment, reader, offsets, max_bytes, isolation, None)
+            try:
+                reader = unproven(reader, error, segment)
+                taken = self._taken(segment, reader, offsets, max_bytes, None)
+            except CorruptData as damage:
+                taken = self._before(damage, segment, reader, offsets)
+        except CorruptData as damage:
+            taken = self._before(damage, segment, reader, offsets)
+        return self._handed_out(segment, reader, offsets, isolation, *taken)
 
-    def _read(
+    def _before(
+        self, damage: CorruptData, segment: RemoteSegment, reader: SegmentReader, offsets: OffsetRange
+    ) -> tuple[WindowBatches | None, int]:
+        """Return what `_taken` does, of the batches before ``damage``. Raises it where there are none.
+
+        Where offsets may be missing, only the next batch tells that one was moved. So the last one is left out.
+        """
+        position, _ = self._position(segment, reader, offsets.start)
+        chunk = None if isinstance(damage, Misplaced) else damage.facts.get("chunk")
+        by_chunk = isinstance(chunk, int)
+        stop = reader.manifest.chunks.chunk(chunk).plain_start if by_chunk else damage.facts.get("position")
+        if not isinstance(stop, int) or stop <= position:
+            raise damage
+        taken, reached = self._taken(segment, reader, offsets, stop - position, None)
+        if segment.has_gaps and not by_chunk:
+            last = None if taken is None else taken.last
+            if last is None or last.position <= position:
+                raise damage
+            taken, reached = self._taken(segment, reader, offsets, last.position - position, None)
+        return taken, reached
+
+    def _taken(
         self,
         segment: RemoteSegment,
         reader: SegmentReader,
         offsets: OffsetRange,
         max_bytes: int,
-        isolation: Isolation,
         following: Following | None,
-    ) -> RemotePiece:
-        """``following`` None: nothing is loaded ahead."""
+    ) -> tuple[WindowBatches | None, int]:
+        """Return the batches and the byte of the plain log behind them. ``following`` None: nothing is loaded ahead."""
         position, order = self._position(segment, reader, offsets.start)
         alone = not self._goes_on(segment, offsets.start)
         if not alone and following is not None:
@@ -229,11 +259,11 @@ class RemoteTier:
         taken: WindowBatches | None = None
         while position < reader.plain_bytes:
             window = self._window(segment, reader, position, max_bytes, alone)
-            taken = batches_of(window, segment.object_key, position, offsets, order)
+            taken = batches_of(window, reader.log.key, position, offsets, order)
             position += taken.stop
             if taken.finished or taken.first is not None:
                 break
-        return self._handed_out(segment, reader, offsets, isolation, taken, position)
+        return taken, position
 
     def at_hand(
         self,
@@ -245,7 +275,7 @@ class RemoteTier:
     ) -> HeldPiece | None:
         """As `read`, where it waits for nothing: the segment is open, the place known, the bytes cached. Else None.
 
-        CRCs are checked, once while the bytes are cached. Raises CorruptData for a wrong one too. `data` has the bytes.
+        CRCs are checked, once while the bytes are cached. None where anything is damaged, too. `data` has the bytes.
         """
         asked = segment.object_key, offsets, max_bytes, isolation
         with self._lock:
@@ -260,7 +290,10 @@ class RemoteTier:
         if proven is not None and proven.evictions == self.cache.evictions:
             self._remember(segment, proven.piece.next_offset, None)
         else:
-            proven = self._proven_at(segment, reader, position, offsets, max_bytes, isolation)
+            try:
+                proven = self._proven_at(segment, reader, position, offsets, max_bytes, isolation)
+            except CorruptData:  # `read` says where, and returns what is before it
+                return None
             if proven is None:
                 return None
             with self._lock:
@@ -286,10 +319,10 @@ class RemoteTier:
         if window is None or not holds_a_batch(window):
             return None
         order = BatchOrder(reader, segment, offsets.start)
-        taken = batches_of(memoryview(window), segment.object_key, position, offsets, order)
+        taken = batches_of(memoryview(window), reader.log.key, position, offsets, order)
         if taken.first is None:
             return None
-        bytes_below(taken.data, EVERYTHING, source=segment.object_key)
+        bytes_below(taken.data, EVERYTHING, source=reader.log.key)
         stop = position + taken.stop
         piece = self._handed_out(segment, reader, offsets, isolation, taken, stop)
         return HeldPiece(replace(piece, data=b"", checked=True), reader, taken.first.position, stop, evictions)
@@ -323,10 +356,10 @@ class RemoteTier:
         touched = OffsetRange(Offset(first.base_offset), Offset(last.last_offset))
         aborted = aborted_of(segment, reader, touched, isolation)
         if isolation is Isolation.READ_COMMITTED and taken.of_transactions:
-            check = MarkerCheck(AbortFilter(aborted), segment.object_key)
+            check = MarkerCheck(AbortFilter(aborted), reader.log.key)
             for header in taken.of_transactions:
                 check.add(header, taken.data, first.position)
-        return RemotePiece(taken.data, aborted, next_offset)
+        return RemotePiece(taken.data, aborted, next_offset, position=first.position)
 
     def _remember(self, segment: RemoteSegment, next_offset: Offset, position: int | None) -> None:
         """Where a read ended, and where in the plain log that is."""
@@ -345,7 +378,7 @@ class RemoteTier:
             known = self._positions.get((segment.object_key, offset))
         if known is not None:
             return known, BatchOrder(reader, segment, offset)
-        at = locate_batch(reader, segment.offsets.start, offset, segment.object_key)
+        at = locate_batch(reader, segment.offsets.start, offset, reader.log.key)
         order = BatchOrder(reader, segment)
         return _past_those_before(reader, at, offset, order), order
 
@@ -361,7 +394,7 @@ class RemoteTier:
             size = batch_size(window)
             if len(window) < size <= reader.plain_bytes - position:
                 return joined(reader.plain_range(position, position + size, alone=alone))
-        raise CorruptData("the log ends inside a batch", file=segment.object_key, position=position)
+        raise CorruptData("the log ends inside a batch", file=reader.log.key, position=position)
 
 
 def _past_those_before(reader: SegmentReader, position: int, offset: Offset, order: BatchOrder) -> int:

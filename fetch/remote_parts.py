@@ -16,9 +16,8 @@ A caller who leaves early (closes the iterator) leaves no thread and no request 
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 
@@ -41,7 +40,7 @@ from ..storage.segment.log_chunks import WINDOW_BYTES, NearStore, ObjectReads
 from ..storage.segment.reader import PARALLEL
 from .batch_order import BatchOrder
 from .locate import locate_batch, proven_batch, unproven
-from .proven_log import AnotherLog, require_its_log
+from .proven_log import AnotherLog, another_log, is_right
 from .remote import aborted_of, open_segment, touching
 from .window_batches import BATCH_PREFIX, batch_size
 
@@ -60,6 +59,8 @@ class PartPiece:
     aborted: tuple[AbortedRange, ...]
     offset: Offset
     next_offset: Offset
+    position: int
+    """Of the plain log, where the data begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,8 @@ class _Reading:
         self._reader = reader = open_segment(reads.store, self._segment, reads.keys, None)
         self._window_bytes = min(reads.window_bytes, NEAR_BYTES if isinstance(reads.store, NearStore) else WINDOW_BYTES)
         self._aborted = aborted_of(self._segment, reader, self._offsets, reads.isolation)
-        self._markers = MarkerCheck(AbortFilter(self._aborted), self._segment.object_key)
+        self._source = reader.log.key
+        self._markers = MarkerCheck(AbortFilter(self._aborted), self._source)
         self._order = BatchOrder(reader, self._segment)
         self._table = np.empty((_ROWS, kernels.HEADER_COLUMNS), np.int64)
         self._next = self._offsets.start
@@ -136,10 +138,10 @@ class _Reading:
         if chunk_id:
             start = chunk_id * reader.manifest.chunks.chunk_bytes
             window = self._window(next(reader.ranges(start, reader.plain_bytes, self._window_bytes)), left)
-            found = proven_batch(reader, chunk_id, window.data, self._segment.object_key)
+            found = proven_batch(reader, chunk_id, window.data, self._source)
             if found is not None:
                 return window, start + found
-        return None, locate_batch(reader, base, self._offsets.start, self._segment.object_key)
+        return None, locate_batch(reader, base, self._offsets.start, self._source)
 
     def loads(self) -> Iterator[Work[_Loaded]]:
         """The windows that will be wanted; the last one says so."""
@@ -182,20 +184,22 @@ class _Reading:
             yield from self.take(self._window(each, threading.Event()))
         if not self._finished and self._tails:
             raise self._inside_a_batch()
-        self._require_its_log()
+        if (wrong := self._another_log()) is not None:
+            raise wrong
 
-    def _require_its_log(self) -> None:
-        """Raises AnotherLog where what was read from end to end is."""
-        if self._crc is not None and self._loaded == self._reader.plain_bytes:
-            require_its_log(self._segment, self._crc)
+    def _another_log(self) -> AnotherLog | None:
+        """Return the error of a log that was read from end to end and is not the one that was copied."""
+        if self._crc is None or self._crc == self._segment.log_crc32c or self._loaded != self._reader.plain_bytes:
+            return None
+        return another_log(self._segment, self._crc)
 
     def take(self, window: Window) -> Iterator[PartPiece]:
         """The batches that end in it. Those at the end of another log are not handed out, where each is right."""
         data = self._joined(window)
         if data is None:
             return
-        wrong = self._another_log(data)
-        if wrong is None:
+        wrong = self._another_log()
+        if wrong is None or not is_right(data, self._source):  # whoever decodes finds the wrong batch
             yield from self._pieces(data)
             return
         held = list[PartPiece]()
@@ -206,16 +210,6 @@ class _Reading:
             yield from held
             raise
         raise wrong
-
-    def _another_log(self, data: memoryview) -> AnotherLog | None:
-        """None: it is the log, or not yet at its end, or whoever decodes finds the batch that is wrong."""
-        try:
-            self._require_its_log()
-        except AnotherLog as error:
-            with suppress(CorruptData):
-                deque(iter_batches(data, source=self._segment.object_key, position=self._position), 0)
-                return error
-        return None
 
     def _pieces(self, data: memoryview) -> Iterator[PartPiece]:
         address = np.frombuffer(data, np.uint8).ctypes.data
@@ -254,12 +248,11 @@ class _Reading:
 
     def _missing_of(self, tail: memoryview, after: int, position: int) -> int:
         """How many bytes the batch that begins here goes on for, at least. Raises CorruptData if none can."""
-        source = self._segment.object_key
         wrong = iter_batches(
-            tail, source=source, position=position, verify_crc=False, partial_tail_ok=True, after=after
+            tail, source=self._source, position=position, verify_crc=False, partial_tail_ok=True, after=after
         )
         if next(wrong, None) is not None:
-            raise CorruptData("not a record batch", file=source, position=position)
+            raise CorruptData("not a record batch", file=self._source, position=position)
         if len(tail) < BATCH_PREFIX.size:
             return 1
         size = batch_size(tail)
@@ -280,13 +273,14 @@ class _Reading:
             return
         if self._isolation is Isolation.READ_COMMITTED:
             for at in shown[(shown[:, kernels.ATTRIBUTES] & (TRANSACTIONAL | CONTROL)) != 0, kernels.POSITION].tolist():
-                header = read_header(data, at, self._segment.object_key, self._position)
+                header = read_header(data, at, self._source, self._position)
                 self._markers.add(header, data, self._position)
         first, final = shown[0], shown[-1]
         touched = OffsetRange(Offset(int(first[kernels.BASE])), Offset(int(final[kernels.LAST])))
         begin, self._next = self._next, Offset(min(touched.end, end) + 1)
         whole = data[int(first[kernels.POSITION]) : int(final[kernels.POSITION] + final[kernels.SIZE])]
-        yield PartPiece(self._number, whole, touching(self._aborted, touched), begin, self._next)
+        position = self._position + int(first[kernels.POSITION])
+        yield PartPiece(self._number, whole, touching(self._aborted, touched), begin, self._next, position)
 
     def _check_order(self, data: memoryview, rows: Table) -> None:
         positions = rows[:, kernels.POSITION] + self._position
@@ -294,7 +288,7 @@ class _Reading:
         if self._order.holds(positions, *columns):
             return
         for at in rows[:, kernels.POSITION].tolist():  # one of them says what is wrong
-            self._order.check(read_header(data, at, self._segment.object_key, self._position))
+            self._order.check(read_header(data, at, self._source, self._position))
 
     def _inside_a_batch(self) -> CorruptData:
-        return CorruptData("the log ends inside a batch", file=self._segment.object_key, position=self._position)
+        return CorruptData("the log ends inside a batch", file=self._source, position=self._position)

@@ -28,7 +28,8 @@ class RemoteRun:
         piece = next(self._pieces, None)
         if piece is None or piece.offset != where.offsets.start or self._parts[piece.part][0] != where.segment:
             return None
-        return RemotePiece(piece.data, piece.aborted, Offset(min(piece.next_offset, where.offsets.end + 1)))
+        next_offset = Offset(min(piece.next_offset, where.offsets.end + 1))
+        return RemotePiece(piece.data, piece.aborted, next_offset, position=piece.position)
 
     def close(self) -> None:
         """No thread and no request is left. Idempotent."""

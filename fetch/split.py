@@ -20,7 +20,7 @@ from ..state.routing import ReadRemote, Tier
 from ..state.segment import AbortedRange
 from ..storage.segment.encryption import KeyUnwrapper
 from ..storage.segment.log_chunks import WINDOW_BYTES, ObjectReads
-from .piece import PIECE_BYTES, PIECES_AHEAD, Fetched, LogicalBounds
+from .piece import PIECE_BYTES, PIECES_AHEAD, Fetched, LogicalBounds, naming
 from .planned_split import PlannedPart, PlannedSplit
 from .read_ahead import read_ahead
 from .remote_parts import RemoteReads, read_parts
@@ -86,7 +86,8 @@ class _Split:
 
     def _remote(self, parts: list[PlannedPart]) -> Iterator[Fetched]:
         known = [(part.segment, part.offsets) for part in parts if part.segment is not None]
-        with closing(read_parts(known, self.reads)) as pieces:
+        place = self.split.topic, self.split.partition
+        with naming(*place), closing(read_parts(known, self.reads)) as pieces:
             for piece in pieces:
                 segment, offsets = known[piece.part]
                 yield Fetched(
@@ -98,6 +99,7 @@ class _Split:
                     limit=Offset(offsets.end + 1),
                     bounds=self._bounds,
                     read=ReadRemote(segment, offsets),
+                    position=piece.position,
                 )
                 del piece  # its memory is for the next one
 

@@ -4,14 +4,14 @@ bytes alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from ..state.errors import TierstateError
 from ..state.offsets import Offset
 from ..state.routing import Tier
 from .check import Finding, TaskChecked, check_bytes
-from .export import Export
+from .export import Export, NotRead, Refuse, is_of_all
+from .give_up import missing
 from .jobs import Job
 from .names import manifest_key
 from .plan import ExportPlan, ExportTask, TaskDone, covered, kept
@@ -30,10 +30,13 @@ class Checked:
     by_bytes: int = 0
     lost: int = 0
     given_up: int = 0
+    not_read: list[NotRead] = field(default_factory=list)
+    """Ranges of the log that could not be read, so nothing is known of their files."""
 
 
 def check(export: Export) -> Checked:
-    """Everything. Raises what reading does, and CorruptData where two exports have the same offsets."""
+    """Compare everything that can be read. Raises what `is_of_all`, and CorruptData where two exports have the same
+    offsets."""
     checked = Checked()
     ledger = export.ledger
     known = [(plan, ledger.done(plan)) for plan in ledger.plans()]
@@ -43,11 +46,15 @@ def check(export: Export) -> Checked:
             strays = ledger.strays(plan, done.values())
             checked.findings += [Finding(key, "the export that made it was given up: do that again") for key in strays]
         elif not ledger.is_whole(plan):
-            checked.findings.append(Finding(manifest_key(plan), "the export was not finished: run it again"))
+            checked.findings += [Finding(manifest_key(plan), _missing(plan, task)) for task in missing(ledger, plan)]
         left = kept(plan, done)
         checked.given_up += plan.offsets - left.offsets
-        there, gone = _split(export, plan, [task for task in left.tasks if task.number in done])
-        jobs = list(export.jobs(plan, there))
+
+        def refuse(task: ExportTask, error: TierstateError) -> None:
+            checked.not_read.append(NotRead(task.partition, task.start, task.end, error))
+
+        there, gone = _split(export, plan, [task for task in left.tasks if task.number in done], refuse)
+        jobs = list(export.jobs(plan, there, refuse))
         gone += [job.task for job in jobs if job.skipped != done[job.number].skipped]  # lost since, in both tiers
         for task in gone:
             for file in done[task.number].files:
@@ -58,10 +65,22 @@ def check(export: Export) -> Checked:
     return checked
 
 
+def _missing(plan: ExportPlan, task: ExportTask) -> str:
+    return (
+        f"the export was not finished: it lacks {plan.topic}-{task.partition} {task.start}..{task.end - 1}; "
+        "run it again, or end it without: --give-up --execute"
+    )
+
+
 def _compare(export: Export, jobs: list[Job], done: dict[int, TaskDone], checked: Checked) -> None:
+    tasks = {job.number: job.task for job in jobs}
     for number, outcome in export.run([replace(job, done=done[job.number]) for job in jobs]):
         if isinstance(outcome, TierstateError):
-            raise outcome
+            if is_of_all(outcome):
+                raise outcome
+            task = tasks[number]
+            checked.not_read.append(NotRead(task.partition, task.start, task.end, outcome))
+            continue
         assert isinstance(outcome, TaskChecked)
         checked.findings += outcome.findings
         checked.records += outcome.records
@@ -69,24 +88,31 @@ def _compare(export: Export, jobs: list[Job], done: dict[int, TaskDone], checked
         checked.files += len(done[number].files)
 
 
-def _split(export: Export, plan: ExportPlan, tasks: list[ExportTask]) -> tuple[list[ExportTask], list[ExportTask]]:
+def _split(
+    export: Export, plan: ExportPlan, tasks: list[ExportTask], refuse: Refuse
+) -> tuple[list[ExportTask], list[ExportTask]]:
     """Return the tasks that can be compared with the log, from where it begins, and the others.
 
     Of rows without their offsets nothing says which of them the log still has.
     """
-    starts = dict(_starts(export, plan, {task.partition for task in tasks}))
+    starts: dict[int, Offset | TierstateError] = {}
+    for number in {task.partition for task in tasks}:
+        try:
+            starts[number] = export.log.source.extent(plan.topic, number, plan.shape.isolation, Tier.AUTO).start
+        except TierstateError as error:
+            if is_of_all(error):
+                raise
+            starts[number] = error
     has_offsets = "offset" in plan.shape.columns.names
     there, gone = list[ExportTask](), list[ExportTask]()
     for task in tasks:
-        start = Offset(max(task.start, starts[task.partition]))
+        known = starts[task.partition]
+        if isinstance(known, TierstateError):
+            refuse(task, known)
+            continue
+        start = Offset(max(task.start, known))
         if start == task.start or (has_offsets and start < task.end):
             there.append(replace(task, start=start))
         else:
             gone.append(task)
     return there, gone
-
-
-def _starts(export: Export, plan: ExportPlan, partitions: set[int]) -> Iterator[tuple[int, int]]:
-    for number in partitions:
-        start, _ = export.log.source.extent(plan.topic, number, plan.shape.isolation, Tier.AUTO)
-        yield number, start

@@ -8,19 +8,23 @@ whether it was killed, is run beside itself, or asks for more than last time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from ..app.connection import Advance, ShowProgress
 from ..fetch.plan import Groups
 from ..fetch.planned_split import PlannedPart, PlannedSplit, Skipped
 from ..state.errors import (
+    AccessDenied,
     InvalidRequest,
+    LineageUnconfirmed,
     ObjectNotFound,
     OffsetOutOfRange,
     PlannedRangeLost,
     SegmentExpired,
     TierstateError,
+    Unavailable,
 )
 from ..state.ids import TopicId
 from ..state.offsets import Extent, Offset, OffsetRange
@@ -34,6 +38,27 @@ from .plan import ExportPlan, ExportTask, Ranges, Shape, TaskDone, covered, kept
 TRIES = 3
 """Of a task whose segments went, or were trimmed, while it was read: routed again each time."""
 MOVED = (PlannedRangeLost, OffsetOutOfRange, ObjectNotFound, SegmentExpired)
+
+
+def is_of_all(error: TierstateError) -> bool:
+    """Return whether an error ends all tasks: it is about the command, its rights, or something that is away."""
+    of_all = isinstance(error, (InvalidRequest, AccessDenied, Unavailable))
+    return of_all and not isinstance(error, LineageUnconfirmed)
+
+
+@dataclass(frozen=True, slots=True)
+class NotRead:
+    """Offsets ``[start, end)`` of a partition that could not be read. ``error`` says why."""
+
+    partition: int
+    start: Offset
+    end: Offset
+    error: TierstateError
+
+    def as_json(self) -> dict[str, object]:
+        kind = type(self.error).__name__
+        place = {"partition": self.partition, "start": self.start, "end": self.end}
+        return {**place, "error": kind, "message": str(self.error)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +88,10 @@ class Exported:
     files: int = 0
     bytes: int = 0
     skipped: list[Skipped] = field(default_factory=list)
+    not_read: list[NotRead] = field(default_factory=list)
+    """Ranges that are not exported, and why."""
+    unfinished: list[int] = field(default_factory=list)
+    """Numbers of the exports that lack some of them."""
 
     def count(self, done: TaskDone) -> None:
         self.records += done.records
@@ -70,6 +99,9 @@ class Exported:
         self.files += len(done.files)
         self.bytes += sum(each.bytes for each in done.files)
         self.skipped += done.skipped
+
+
+Refuse = Callable[[ExportTask, TierstateError], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,16 +120,19 @@ class Export:
         """The place's URL."""
         return self.access.place.url
 
-    def next_plan(self, wanted: Wanted) -> ExportPlan | None:
-        """What is to be done next, not written yet: what was begun, or what is left. None: all of it is there.
+    def next_plan(self, wanted: Wanted, done: Exported | None = None) -> ExportPlan | None:
+        """Return what is to be done next: what was begun, or what is left. None: there is nothing to do.
 
         It has no tasks where all that is left is skipped: then nothing is to be done.
-        Raises InvalidRequest where the place has the topic in another shape, or begun by another writer.
+        ``done``: what this run did. An export that it could not finish is not returned again, and a range that cannot
+        be planned is added to it. Raises InvalidRequest where the place has the topic in another shape, or begun by
+        another writer.
         """
+        done = done or Exported()
         plans, have = self.ledger.plans(), []
         for plan in plans:
             _require_alike(plan, wanted.shape)
-            if self.ledger.is_whole(plan):
+            if self.ledger.is_whole(plan) or plan.number in done.unfinished:
                 have.append(plan)
             elif self.ledger.is_given_up(plan):
                 have.append(kept(plan, self.ledger.done(plan)))
@@ -114,8 +149,17 @@ class Export:
         left = uncovered(wanted.ranges, covered(have))
         number = plans[-1].number + 1 if plans else 0
         tasks, skipped = list[ExportTask](), list[Skipped]()
+        known = {(each.partition, each.start, each.end) for each in done.not_read}
         for partition, start, end in left:
-            found = self.log.outlined(wanted.topic, partition, Extent(start, end), wanted.shape.isolation)
+            if (partition, start, end) in known:
+                continue
+            try:
+                found = self.log.outlined(wanted.topic, partition, Extent(start, end), wanted.shape.isolation)
+            except TierstateError as error:
+                if is_of_all(error):
+                    raise
+                done.not_read.append(NotRead(partition, start, end, error))
+                continue
             for split, _ in found.cut(Groups(wanted.file_bytes, wanted.file_bytes)):
                 tasks.append(ExportTask(len(tasks), partition, split.start, split.end))
             skipped += found.whole.skipped
@@ -124,9 +168,12 @@ class Export:
         return ExportPlan(wanted.topic, wanted.topic_id, number, wanted.shape, tuple(tasks), tuple(skipped))
 
     def do(self, wanted: Wanted) -> Exported:
-        """All of it. Raises what reading and writing do; what is committed stays."""
+        """Do all of it. What cannot be read is in `Exported.not_read`, and the rest is exported.
+
+        Raises what writing does, and what `is_of_all`. What is committed stays.
+        """
         done = Exported()
-        while (plan := self.next_plan(wanted)) is not None:
+        while (plan := self.next_plan(wanted, done)) is not None:
             if not plan.tasks:
                 done.skipped += plan.skipped
                 break
@@ -144,37 +191,66 @@ class Export:
         left = [task for task in plan.tasks if task.number not in done]
         with self.progress(f"exporting {plan.topic}", sum(task.end - task.start for task in left)) as advance:
             for last in (*[False] * (TRIES - 1), True):
-                left = self._try(plan, left, done, advance, last) if left else []
+                left = self._try(plan, left, done, advance, counted.not_read, last) if left else []
         for task in plan.tasks:
-            counted.count(done[task.number])
-        self.ledger.finish(plan, [done[task.number] for task in plan.tasks])
+            if task.number in done:
+                counted.count(done[task.number])
+        if len(done) < len(plan.tasks):
+            counted.unfinished.append(plan.number)
+        else:
+            self.ledger.finish(plan, [done[task.number] for task in plan.tasks])
 
     def _try(
-        self, plan: ExportPlan, tasks: list[ExportTask], done: dict[int, TaskDone], advance: Advance, last: bool
+        self,
+        plan: ExportPlan,
+        tasks: list[ExportTask],
+        done: dict[int, TaskDone],
+        advance: Advance,
+        not_read: list[NotRead],
+        last: bool,
     ) -> list[ExportTask]:
-        """Tasks that are left, because what they read went meanwhile: none are, the ``last`` time."""
+        """Return the tasks that are left, because what they read went meanwhile: none are, the ``last`` time."""
         numbered = {task.number: task for task in tasks}
         again: list[ExportTask] = []
+
+        def refuse(task: ExportTask, error: TierstateError) -> None:
+            not_read.append(NotRead(task.partition, task.start, task.end, error))
+
         # the longest first: else processes wait for one at the end
-        for number, outcome in self.run(sorted(self.jobs(plan, tasks), key=lambda job: job.task.start - job.task.end)):
+        jobs = sorted(self.jobs(plan, tasks, refuse), key=lambda job: job.task.start - job.task.end)
+        for number, outcome in self.run(jobs):
             task = numbered[number]
             if isinstance(outcome, MOVED) and not last:
                 again.append(task)
             elif isinstance(outcome, TierstateError):
-                raise outcome
+                if is_of_all(outcome):
+                    raise outcome
+                refuse(task, outcome)
             elif isinstance(outcome, TaskDone):
                 done[number] = outcome
                 advance(task.end - task.start)
             self.keep(spans(each for each in tasks if each.number not in done))
         return again
 
-    def jobs(self, plan: ExportPlan, tasks: Iterable[ExportTask]) -> Iterator[Job]:
-        """Each task, routed as the log lies now. Raises as `ExportedLog`."""
+    def jobs(self, plan: ExportPlan, tasks: Iterable[ExportTask], refuse: Refuse | None = None) -> Iterator[Job]:
+        """Yield each task, routed as the log lies now. ``refuse`` is told of a task that cannot be; without it that
+        raises as `ExportedLog`."""
         tasks = list(tasks)
         self.keep(spans(tasks))
-        for run in _runs(tasks):
+        runs = deque(_runs(tasks))
+        while runs:
+            run = runs.popleft()
             extent = Extent(run[0].start, run[-1].end)
-            found = self.log.routed(plan.topic, run[0].partition, extent, plan.shape.isolation)
+            try:
+                found = self.log.routed(plan.topic, run[0].partition, extent, plan.shape.isolation)
+            except TierstateError as error:
+                if refuse is None or is_of_all(error):
+                    raise
+                if len(run) == 1:
+                    refuse(run[0], error)
+                else:  # some of them may be routed
+                    runs.extendleft([task] for task in reversed(run))
+                continue
             if found.whole.topic_id != plan.topic_id:
                 raise InvalidRequest(
                     "the topic was made anew since this export was begun; export it into another place",

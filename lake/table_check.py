@@ -17,9 +17,10 @@ from ..fetch.planned_split import Skipped
 from ..log.record_columns import record_schema
 from ..log.record_digest import RecordDigest
 from ..runtime.units import counted
-from ..state.errors import InvalidRequest
+from ..state.errors import InvalidRequest, TierstateError
 from ..state.offsets import Extent, Offset
 from .columns import Columns, Rows
+from .export import is_of_all
 from .kept import Keep
 from .table import LakeTable
 from .table_follow import no_lease, require_tiered
@@ -64,6 +65,8 @@ class CheckedPartition:
 class CheckedTable:
     partitions: list[CheckedPartition] = field(default_factory=list)
     findings: list[TableFinding] = field(default_factory=list)
+    waiting: dict[int, TierstateError] = field(default_factory=dict)
+    """Partitions whose records cannot be read now, and why."""
 
     @property
     def behind(self) -> int:
@@ -80,7 +83,7 @@ def check_table(
 ) -> CheckedTable:
     """Check the newest snapshot. ``place``: one that is to be proven, instead of the table's own.
 
-    Raises what reading does, and InvalidRequest for a topic that was made anew.
+    Raises InvalidRequest for a topic that was made anew, and what `is_of_all`.
     """
     if log.topic_id() != table.facts.topic_id:
         raise InvalidRequest(
@@ -91,14 +94,20 @@ def check_table(
     require_tiered(table, log)
     found = CheckedTable()
     reaches = (place or table.place()).partitions
-    extents = {number: log.extent(number) for number in range(log.partitions())}
-    for number, extent in extents.items():
-        reach = reaches.get(number, Reach(extent.start, extent.start))
-        done = _check_partition(table, log, number, reach, window_bytes, keep, found.findings)
+    for number in range(log.partitions()):
+        try:
+            extent = log.extent(number)
+            reach = reaches.get(number, Reach(extent.start, extent.start))
+            done = _check_partition(table, log, number, reach, window_bytes, keep, found.findings)
+        except TierstateError as error:
+            if is_of_all(error):
+                raise
+            found.waiting[number] = error
+            continue
         done.behind = max(0, extent.end - max(reach.end, extent.start))
         found.partitions.append(done)
     named = sum(each.rows + each.older for each in found.partitions)
-    if (total := table.count()) != named and not found.findings:
+    if (total := table.count()) != named and not found.findings and not found.waiting:
         found.findings.append(
             TableFinding(None, f"{counted(total - named, 'row is', 'rows are')} outside of what the table's place says")
         )

@@ -16,9 +16,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ..leader.act import Act
-from ..state.errors import InvalidRequest, LineageUnconfirmed, Unavailable, ViewBehind
+from ..state.errors import InvalidRequest, TierstateError, ViewBehind
 from ..state.offsets import Extent, Offset
 from .columns import ColumnsGrown
+from .export import is_of_all
 from .kept import Keep
 from .table import LakeTable
 from .table_commit import Write, append, first_splits, take_out, write_here
@@ -50,7 +51,7 @@ class Step(StrEnum):
 
 @dataclass
 class Round:
-    """``waiting``: partitions that nobody could tell about, and why. ``missed``: offsets that the log lost before they
+    """``waiting``: partitions that cannot be read now, and why. ``missed``: offsets that the log lost before they
     were rows: of an archive by deleting them, of any table where a person accepted the gap. ``corrupt``: of ``rows``,
     those whose key or value does not parse. Where rows went, ``rows`` are those, and ``rewritten`` the other rows of
     their files.
@@ -60,7 +61,7 @@ class Round:
     rows: int = 0
     rewritten: int = 0
     files: int = 0
-    waiting: dict[int, Unavailable] = field(default_factory=dict)
+    waiting: dict[int, TierstateError] = field(default_factory=dict)
     missed: int = 0
     corrupt: int = 0
 
@@ -94,7 +95,7 @@ class Look:
     """The table beside the log, as both are now."""
 
     place: TablePlace
-    waiting: dict[int, Unavailable] = field(default_factory=dict)
+    waiting: dict[int, TierstateError] = field(default_factory=dict)
     lost: dict[int, Offset] = field(default_factory=dict)
     starts: dict[int, Offset] = field(default_factory=dict)
     news: dict[int, Extent] = field(default_factory=dict)
@@ -103,6 +104,18 @@ class Look:
     def lag(self) -> int:
         """Offsets that are to become rows."""
         return sum(end - start for start, end in self.news.values())
+
+    def leave_out(self, waiting: Mapping[int, TierstateError]) -> None:
+        """Add nothing of these partitions. Each has the error that says why."""
+        for number, error in waiting.items():
+            self.news.pop(number, None)
+            self.waiting[number] = error
+
+    def at_fault(self, error: TierstateError) -> int | None:
+        """Return the partition whose records could not be read; None for an error that is about more than one."""
+        place = error.facts.get("partition")
+        number = getattr(place, "partition", place)
+        return number if isinstance(number, int) and number in self.news and not is_of_all(error) else None
 
 
 def follow_round(
@@ -159,7 +172,8 @@ def _append(
 def look_at(table: LakeTable, log: TopicLog) -> Look:
     """What is to be done. The table has just been loaded, or was `refresh`ed.
 
-    Raises InvalidRequest and CorruptData where the table cannot go on, Unavailable where nobody can tell.
+    A partition that cannot be looked at is in `Look.waiting`. Raises InvalidRequest and CorruptData where the table
+    cannot go on, Unavailable where Kafka or the store is away.
     """
     facts = table.facts
     if (found := log.topic_id()) != facts.topic_id:
@@ -174,7 +188,9 @@ def look_at(table: LakeTable, log: TopicLog) -> Look:
     for number in range(log.partitions()):
         try:
             _look_at(look, log, number)
-        except (LineageUnconfirmed, ViewBehind) as error:
+        except TierstateError as error:
+            if is_of_all(error) and not isinstance(error, ViewBehind):
+                raise
             look.waiting[number] = error
     return look
 

@@ -15,7 +15,7 @@ from structlog.typing import FilteringBoundLogger
 from ..leader.act import run
 from ..runtime.clock import Clock
 from ..runtime.metrics import Metrics, Sample
-from ..state.errors import TierstateError, Unavailable, UnknownOutcome
+from ..state.errors import TierstateError, UnknownOutcome
 from ..state.offsets import TimestampMs
 from .export import MOVED, TRIES
 from .table import LakeTable
@@ -33,14 +33,14 @@ AGAIN = (*MOVED, UnknownOutcome)
 
 @dataclass
 class CaughtUp:
-    """What was committed. ``waiting``: partitions that nobody could tell about."""
+    """What was committed. ``waiting``: partitions that cannot be read now, and why."""
 
     commits: int = 0
     rows: int = 0
     files: int = 0
     missed: int = 0
     corrupt: int = 0
-    waiting: dict[int, Unavailable] = field(default_factory=dict)
+    waiting: dict[int, TierstateError] = field(default_factory=dict)
 
     def count(self, done: Round) -> None:
         self.waiting = done.waiting
@@ -76,19 +76,26 @@ def catch_up(
     pace: FollowPace,
     means: Means = ALONE,
 ) -> CaughtUp:
-    """Until the table has what is there now. Raises what a round does; `AGAIN` when it came `TRIES` times in a row, and
-    InvalidRequest for a topic that is not tiered.
+    """Commit until the table has what is there now. A partition that cannot be read is left out, and is in ``waiting``.
+
+    Raises what a round does, and InvalidRequest for a topic that is not tiered.
     """
     require_tiered(catalog.table(name), log)
     done, tries = CaughtUp(), TRIES
+    left_out: dict[int, TierstateError] = {}
     while True:
         table = catalog.table(name)
+        look = look_at(table, log)
+        look.leave_out(left_out)
         try:
-            round_ = run(follow_round(table, log, look_at(table, log), pace.attempt_id(), limits, means))
-        except AGAIN:
-            tries -= 1
-            if not tries:
+            round_ = run(follow_round(table, log, look, pace.attempt_id(), limits, means))
+        except TierstateError as error:
+            if isinstance(error, AGAIN) and tries > 1:
+                tries -= 1
+                continue
+            if (number := look.at_fault(error)) is None:
                 raise
+            left_out[number], tries = error, TRIES
             continue
         tries = TRIES
         done.count(round_)
@@ -108,6 +115,9 @@ class Kept:
     failures: int = 0
     stopped: str | None = None
     facts: TableFacts | None = None
+    left_out: dict[int, TierstateError] = field(default_factory=dict)
+    """Partitions whose records could not be read. They are tried again from ``retry_at`` on, by the monotonic clock."""
+    retry_at: float = 0.0
 
     @property
     def format(self) -> str:
@@ -154,12 +164,14 @@ class Keeper:
                 acted = self._keep(name, kept, stopping) or acted
             except Exception as error:
                 is_bug = not isinstance(error, TierstateError)
-                reason = f"a bug: {error!r}" if is_bug else str(error)
-                kept.failures += 1
-                if kept.stopped != reason:
-                    self._logger.warning("table waits", table=name, reason=reason, exc_info=is_bug)
-                kept.stopped = reason
+                self._failed(name, kept, f"a bug: {error!r}" if is_bug else str(error), is_bug)
         return acted
+
+    def _failed(self, name: str, kept: Kept, reason: str, is_bug: bool = False) -> None:
+        kept.failures += 1
+        if kept.stopped != reason:
+            self._logger.warning("table waits", table=name, reason=reason, exc_info=is_bug)
+        kept.stopped = reason
 
     def lag_seconds(self, kept: Kept) -> float:
         """Since it was first seen that something is not in the table that is there by now."""
@@ -189,14 +201,25 @@ class Keeper:
         log = self._log(table.facts)
         look = look_at(table, log)
         self._saw(kept, look)
+        if self._pace.clock.monotonic() >= kept.retry_at:
+            kept.left_out.clear()
+        look.leave_out(kept.left_out)
         if not self._is_due(table, log, look, kept):
-            kept.stopped = None
+            kept.stopped = kept.stopped if kept.left_out else None
             return False
-        round_ = run(follow_round(table, log, look, self._pace.attempt_id(), self._limits), stopping)
+        try:
+            round_ = run(follow_round(table, log, look, self._pace.attempt_id(), self._limits), stopping)
+        except TierstateError as error:
+            if isinstance(error, AGAIN) or (number := look.at_fault(error)) is None:
+                raise
+            kept.left_out[number] = error
+            kept.retry_at = self._pace.clock.monotonic() + max(self._pace.interval_s, LOOK_S)
+            self._failed(name, kept, str(error))
+            return True
         if round_ is None:
             return False
         kept.done.count(round_)
-        kept.stopped, kept.facts = None, table.facts
+        kept.stopped, kept.facts = kept.stopped if kept.left_out else None, table.facts
         if round_.step is not Step.RACED:
             counts = {"rows": round_.rows, "rewritten_rows": round_.rewritten, "files": round_.files}
             self._logger.info("table", table=name, step=str(round_.step), **counts)

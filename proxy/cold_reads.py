@@ -17,7 +17,7 @@ from typing import Protocol
 
 from ..app.pool import Pool
 from ..fetch.as_written import as_written
-from ..fetch.piece import Fetched
+from ..fetch.piece import Fetched, naming
 from ..runtime.allocator import LARGER_THAN_READS
 from ..state.errors import TierstateError
 from ..state.offsets import Offset
@@ -81,7 +81,10 @@ class ColdRead:
             )
             # the broker gives what is local, but not for an offset of an accepted gap before it
             kept = piece.tier is Tier.REMOTE or piece.offset > self.offset
-            return as_written(piece, piece.source(topic, partition)) if kept else replace(piece, data=b"")
+            if not kept:
+                return replace(piece, data=b"")
+            with naming(topic, partition, self.offset):
+                return as_written(piece, piece.source(topic, partition))
 
         try:
             piece = await self._shared.pool.run(read)

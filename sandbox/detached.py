@@ -68,12 +68,20 @@ def default_folder() -> Path:
 
 
 def up(folder: Path, brokers: int = 1, progress: Progress | None = None, *, release: str = NEWEST) -> DetachedSandbox:
-    """Starts brokers that outlive us. InvalidRequest when a sandbox runs in this folder, or something else is in it."""
+    """Start brokers that outlive this process.
+
+    Raises InvalidRequest where a sandbox runs in this folder, where the records of one are that does not run any more,
+    and where something else is in it.
+    """
     before = status(folder)
     if before is not None and before.alive:
         raise InvalidRequest("a sandbox already runs here", folder=folder, bootstrap=before.bootstrap)
-    if before is not None:  # the machine was restarted, or somebody killed it
-        _remove(before)
+    if before is not None:
+        raise InvalidRequest(
+            "the brokers of this sandbox have ended, and its records are still here: "
+            "remove them with `tierstate sandbox down`, or name another folder with --dir",
+            folder=folder,
+        )
     if folder.exists() and any(folder.iterdir()):
         raise InvalidRequest("this folder is not empty, and no sandbox made it", folder=folder)
     folder.mkdir(parents=True, exist_ok=True)

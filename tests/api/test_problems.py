@@ -12,6 +12,7 @@ from tierstate.api import problems
 from tierstate.api.app import create_app
 from tierstate.api.problems import OF_ERROR, problem_of, problem_response
 from tierstate.api.service import FetchService
+from tierstate.fetch.batch_order import Misplaced
 from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.gateway_settings import Gateway
 from tierstate.state import errors
@@ -49,6 +50,17 @@ def test_every_error_class_has_a_line_of_its_own_whose_code_begins_with_its_stat
     assert body["error_code"] == found.error_code
     assert body["error"] == kind.__name__
     assert body["message"]
+
+
+def test_damage_names_the_object_and_the_place_and_never_a_file_of_the_gateway() -> None:
+    place = {"topic": "orders", "partition": 3, "offset": 17, "file": "orders-x/3/0-y.log", "position": 512, "chunk": 0}
+    step = {"next": "tierstate verify orders:3 --level 3"}
+    body = json.loads(bytes(problem_response(Misplaced("batch offsets do not increase", **place, **step)).body))
+    assert {name: body[name] for name in (*place, *step)} == {**place, **step}
+    assert (body["error"], body["error_code"]) == ("CorruptData", 50055)
+    assert "partition=orders-3" in body["message"]
+    local = problem_response(errors.CorruptData("a view is damaged", file="/var/lib/tierstate/view", position=3))
+    assert b"/var/lib" not in bytes(local.body)
 
 
 def test_no_two_classes_share_a_code() -> None:

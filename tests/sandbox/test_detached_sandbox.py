@@ -48,6 +48,20 @@ def test_a_recycled_process_id_is_not_taken_for_a_broker(tmp_path: Path) -> None
         innocent.kill()
 
 
+def test_the_records_of_a_sandbox_whose_brokers_were_killed_are_kept(tmp_path: Path) -> None:
+    folder = tmp_path / "log"
+    folder.mkdir()
+    (folder / "00000000000000000000.log").write_text("records")
+    broker = {"node_id": 1, "port": 1, "pid": 2**22 + 1, "started": 1, "folder": str(folder), "log_dir": str(folder)}
+    state = {"folder": str(tmp_path), "bootstrap": "", "cluster_id": "", "brokers": [broker]}
+    (tmp_path / "sandbox.json").write_text(json.dumps(state))
+    with pytest.raises(InvalidRequest, match="tierstate sandbox down"):
+        up(tmp_path)
+    assert (folder / "00000000000000000000.log").read_text() == "records"
+    assert down(tmp_path)
+    assert not folder.exists()
+
+
 def test_somebody_elses_folder_is_not_touched(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("irreplaceable")
     with pytest.raises(InvalidRequest, match="not empty"):
