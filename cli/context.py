@@ -88,13 +88,14 @@ class Context:
         if not isinstance(connection, Connection):
             return
         servers = connection.settings.kafka["bootstrap.servers"]
-        said = Timer(SILENT_S, self.output.note, [f"Kafka at {servers} does not answer yet; Ctrl-C or --timeout ends this"])
-        said.daemon = True
-        said.start()
+        note = f"Kafka at {servers} does not answer yet; Ctrl-C or --timeout ends this"
+        timer = Timer(SILENT_S, self.output.note, [note])
+        timer.daemon = True
+        timer.start()
         try:
             _ = connection.cluster_id
         finally:
-            said.cancel()
+            timer.cancel()
 
     @contextmanager
     def alone(self, command: str, execute: bool) -> Iterator[tuple[Connection, PrefixLock | None]]:

@@ -28,7 +28,7 @@ from .typed_flags import TypedFlags, latest_schema, typed_options
 
 if TYPE_CHECKING:
     from ..lake.columns import Columns
-    from ..lake.export import Export, NotRead, Wanted
+    from ..lake.export import Export, FailedRange, Wanted
     from ..lake.open import Into, OpenExport
 
 EXAMPLE = """\b
@@ -159,11 +159,11 @@ def _do(context: Context, export: Export, wanted: Wanted) -> None:
         "files": done.files,
         "bytes": done.bytes,
         "skipped": [each._asdict() for each in done.skipped],
-        "not_read": [each.as_json() for each in done.not_read],
+        "not_exported": [each.as_json() for each in done.not_exported],
     }
     if context.as_json:
         context.output.document(document)
-    elif not done.plans and not done.not_read:
+    elif not done.plans and not done.not_exported:
         context.output.line(f"nothing is left to export: {export.into} has all of it")
     else:
         found = f"{counted(done.records, 'record')} in {counted(done.files, 'file')}, {counted(done.bytes, 'byte')}"
@@ -171,34 +171,30 @@ def _do(context: Context, export: Export, wanted: Wanted) -> None:
     note_skipped(context, done.skipped)
     if done.corrupt and not context.as_json:
         context.output.note(f"{done.corrupt:,} of them do not parse: their bytes are in the column _corrupt")
-    if done.not_read:
-        _refuse(context, wanted.topic, done.not_read)
+    if done.not_exported:
+        _refuse(context, wanted.topic, done.not_exported)
 
 
-def _refuse(context: Context, topic: str, not_read: list[NotRead]) -> NoReturn:
-    """Name the ranges that could not be read, and raise the first one's error."""
-    for each in not_read:
-        context.output.note(f"{topic}-{each.partition}: {each.start}..{each.end - 1} is not exported: {each.error}")
+def _refuse(context: Context, topic: str, not_exported: list[FailedRange]) -> NoReturn:
+    """Name the ranges that are not exported, and raise the first one's error."""
+    for each in not_exported:
+        context.output.note(f"{each.place(topic)} is not exported: {each.error}")
     context.output.note(
         "what is exported stays. When this is mended, run the same command again. "
         "To end an export without these ranges: --give-up --execute"
     )
-    raise not_read[0].error
+    raise not_exported[0].error
 
 
 def _quote(context: Context, export: Export, wanted: Wanted, processes: int) -> None:
-    from ..lake.export import Exported, NotRead
+    from ..lake.export import Exported
     from ..lake.quote import quote
 
     done = Exported()
     plan = export.next_plan(wanted, done)
-
-    def refuse(task: ExportTask, error: TierstateError) -> None:
-        done.not_read.append(NotRead(task.partition, task.start, task.end, error))
-
-    said = asdict(quote(export.jobs(plan, plan.tasks, refuse) if plan else (), wanted.shape.columns, processes))
+    said = asdict(quote(export.jobs(plan, plan.tasks, done.refuse) if plan else (), wanted.shape.columns, processes))
     said["skipped"] = [each._asdict() for each in plan.skipped] if plan else []
-    said["not_read"] = [each.as_json() for each in done.not_read]
+    said["not_exported"] = [each.as_json() for each in done.not_exported]
     if context.as_json:
         context.output.document({"topic": wanted.topic, "into": export.into, "executed": False, **said})
         return
@@ -206,8 +202,8 @@ def _quote(context: Context, export: Export, wanted: Wanted, processes: int) -> 
         ("what", "about"), [(name.replace("_", " "), said[name]) for name in said if not isinstance(said[name], list)]
     )
     note_skipped(context, plan.skipped if plan else ())
-    for each in done.not_read:
-        context.output.note(f"{wanted.topic}-{each.partition}: {each.start}..{each.end - 1} cannot be read: {each.error}")
+    for each in done.not_exported:
+        context.output.note(f"{each.place(wanted.topic)} cannot be read: {each.error}")
     context.output.note("nothing was done: this is --dry-run")
 
 
@@ -253,15 +249,11 @@ def _check(context: Context, export: Export, topic: str) -> None:
                 "topic": topic,
                 "into": export.into,
                 "findings": [asdict(each) for each in done.findings],
-                "not_read": [each.as_json() for each in done.not_read],
                 **counts,
             },
         )
-    for each in done.not_read:
-        place = f"{topic}-{each.partition}: {each.start}..{each.end - 1}"
-        context.output.note(f"{place} cannot be read, so its files are not compared: {each.error}")
-    if done.not_read:
-        raise done.not_read[0].error
+    for error in done.errors:
+        raise error
     if done.findings:
         raise Difference("an export is not the log", findings=len(done.findings))
     context.output.note(f"{counted(done.records, 'record')} in {counted(done.files, 'file')}: the log's, row by row")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..runtime.units import counted
+from ..state.termless_facts import OperatorOrder, OrderKind
 from .begin_history import begin
 from .context import Context
 from .flags import acts, pass_context
@@ -150,6 +151,7 @@ def _partition(recovery: Recovery, plan: PartitionPlan) -> dict[str, Any]:
         "gaps": [asdict(gap) for gap in plan.gaps],
         "unproven": [asdict(each) for each in plan.unproven],
         "standing": [type(each).__name__ for each in plan.standing],
+        "paused": is_paused(plan),
         "refused": plan.refused,
     }
 
@@ -194,6 +196,11 @@ def _show_partition(output: Output, recovery: Recovery, plan: PartitionPlan) -> 
         output.line(f"  log start  {plan.log_start} (from the {plan.log_start_from})")
     for standing in plan.standing:
         output.line(f"  stands     {type(standing).__name__} {standing.id}")
+    if is_paused(plan):
+        output.line(
+            f"  PAUSED     it is neither copied nor trimmed, as the archive has it; if it was resumed after that: "
+            f"tierstate resume {plan.topic}:{number}"
+        )
     _list(output, "  GAP", [f"offsets {gap} belong to no tier" for gap in plan.gaps])
     name = f"{plan.topic}:{plan.partition.partition}"
     give_up = f"; to give them up: tierstate delete-records {name} --before {{}} --execute"
@@ -209,6 +216,13 @@ def _show_partition(output: Output, recovery: Recovery, plan: PartitionPlan) -> 
     _list(output, "  MISSING", [f"{each.offsets} {each.segment_id}: archived as readable" for each in plan.missing])
     for left in plan.left_out:
         output.line(f"  {left.verdict:<9}  {left.segment.offsets} {left.segment.segment_id}: {left.why}")
+
+
+def is_paused(plan: PartitionPlan) -> bool:
+    """Return whether an order that stands again pauses the partition. A later resume may be lost."""
+    orders = [each for each in plan.standing if isinstance(each, OperatorOrder)]
+    superseding = [each for each in orders if each.kind is not OrderKind.DELETE_RECORDS]
+    return bool(superseding) and max(superseding, key=lambda each: each.at).kind is OrderKind.PAUSE
 
 
 def _has(plan: PartitionPlan, offsets: OffsetRange) -> bool:

@@ -119,19 +119,13 @@ def check(context: Context, table: str, local: bool, max_behind: int) -> None:
     named = [dict(zip(columns, row, strict=True)) for row in rows]
     said = {"table": found.name, "behind": done.behind, "partitions": named, "findings": findings}
     said["skipped"] = [gap._asdict() for gap in skipped]
-    said["not_read"] = [
-        {"partition": number, "error": type(error).__name__, "message": str(error)}
-        for number, error in done.waiting.items()
-    ]
     context.output.table(columns, rows, said)
     note_skipped(context, skipped)
     for each in done.findings:
         where = "" if each.partition is None else f"partition {each.partition}: "
         at = "" if each.offset is None else f", from offset {each.offset} on"
         context.output.note(f"{where}{each.problem}{at}")
-    for number, error in done.waiting.items():
-        context.output.note(f"partition {number} cannot be read, so its rows are not compared: {error}")
-    for error in done.waiting.values():
+    for error in done.errors:
         raise error
     if done.findings:
         raise Difference("a table is not its log", table=found.name, findings=len(done.findings))

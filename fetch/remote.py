@@ -230,9 +230,10 @@ class RemoteTier:
         Where offsets may be missing, only the next batch tells that one was moved. So the last one is left out.
         """
         position, _ = self._position(segment, reader, offsets.start)
-        chunk = None if isinstance(damage, Misplaced) else damage.facts.get("chunk")
-        by_chunk = isinstance(chunk, int)
-        stop = reader.manifest.chunks.chunk(chunk).plain_start if by_chunk else damage.facts.get("position")
+        chunk, stop = damage.facts.get("chunk"), damage.facts.get("position")
+        by_chunk = isinstance(chunk, int) and not isinstance(damage, Misplaced)
+        if isinstance(chunk, int) and by_chunk:
+            stop = reader.manifest.chunks.chunk(chunk).plain_start
         if not isinstance(stop, int) or stop <= position:
             raise damage
         taken, reached = self._taken(segment, reader, offsets, stop - position, None)

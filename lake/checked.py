@@ -10,7 +10,7 @@ from ..state.errors import TierstateError
 from ..state.offsets import Offset
 from ..state.routing import Tier
 from .check import Finding, TaskChecked, check_bytes
-from .export import Export, NotRead, Refuse, is_of_all
+from .export import Export, Refuse, is_of_all
 from .give_up import missing
 from .jobs import Job
 from .names import manifest_key
@@ -30,8 +30,14 @@ class Checked:
     by_bytes: int = 0
     lost: int = 0
     given_up: int = 0
-    not_read: list[NotRead] = field(default_factory=list)
-    """Ranges of the log that could not be read, so nothing is known of their files."""
+    errors: list[TierstateError] = field(default_factory=list)
+    """Why some files could not be compared; each is a finding, too."""
+
+    def refuse(self, task: ExportTask, error: TierstateError) -> None:
+        """Note that the files of a task cannot be compared."""
+        place = f"partition {task.partition}: {task.start}..{task.end - 1}"
+        self.findings.append(Finding(place, f"not compared: {error}"))
+        self.errors.append(error)
 
 
 def check(export: Export) -> Checked:
@@ -46,15 +52,14 @@ def check(export: Export) -> Checked:
             strays = ledger.strays(plan, done.values())
             checked.findings += [Finding(key, "the export that made it was given up: do that again") for key in strays]
         elif not ledger.is_whole(plan):
-            checked.findings += [Finding(manifest_key(plan), _missing(plan, task)) for task in missing(ledger, plan)]
+            lacking = [_lacking(plan, task) for task in missing(ledger, plan)] or [
+                "the export was not finished: run it again"
+            ]
+            checked.findings += [Finding(manifest_key(plan), problem) for problem in lacking]
         left = kept(plan, done)
         checked.given_up += plan.offsets - left.offsets
-
-        def refuse(task: ExportTask, error: TierstateError) -> None:
-            checked.not_read.append(NotRead(task.partition, task.start, task.end, error))
-
-        there, gone = _split(export, plan, [task for task in left.tasks if task.number in done], refuse)
-        jobs = list(export.jobs(plan, there, refuse))
+        there, gone = _split(export, plan, [task for task in left.tasks if task.number in done], checked.refuse)
+        jobs = list(export.jobs(plan, there, checked.refuse))
         gone += [job.task for job in jobs if job.skipped != done[job.number].skipped]  # lost since, in both tiers
         for task in gone:
             for file in done[task.number].files:
@@ -65,7 +70,7 @@ def check(export: Export) -> Checked:
     return checked
 
 
-def _missing(plan: ExportPlan, task: ExportTask) -> str:
+def _lacking(plan: ExportPlan, task: ExportTask) -> str:
     return (
         f"the export was not finished: it lacks {plan.topic}-{task.partition} {task.start}..{task.end - 1}; "
         "run it again, or end it without: --give-up --execute"
@@ -78,8 +83,7 @@ def _compare(export: Export, jobs: list[Job], done: dict[int, TaskDone], checked
         if isinstance(outcome, TierstateError):
             if is_of_all(outcome):
                 raise outcome
-            task = tasks[number]
-            checked.not_read.append(NotRead(task.partition, task.start, task.end, outcome))
+            checked.refuse(tasks[number], outcome)
             continue
         assert isinstance(outcome, TaskChecked)
         checked.findings += outcome.findings

@@ -47,13 +47,17 @@ def is_of_all(error: TierstateError) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class NotRead:
-    """Offsets ``[start, end)`` of a partition that could not be read. ``error`` says why."""
+class FailedRange:
+    """Offsets ``[start, end)`` of a partition that a task failed on. ``error`` says why."""
 
     partition: int
     start: Offset
     end: Offset
     error: TierstateError
+
+    def place(self, topic: str) -> str:
+        """Return the range, for people."""
+        return f"{topic}-{self.partition}: {self.start}..{self.end - 1}"
 
     def as_json(self) -> dict[str, object]:
         kind = type(self.error).__name__
@@ -88,10 +92,14 @@ class Exported:
     files: int = 0
     bytes: int = 0
     skipped: list[Skipped] = field(default_factory=list)
-    not_read: list[NotRead] = field(default_factory=list)
+    not_exported: list[FailedRange] = field(default_factory=list)
     """Ranges that are not exported, and why."""
     unfinished: list[int] = field(default_factory=list)
     """Numbers of the exports that lack some of them."""
+
+    def refuse(self, task: ExportTask, error: TierstateError) -> None:
+        """Note that a task cannot be done."""
+        self.not_exported.append(FailedRange(task.partition, task.start, task.end, error))
 
     def count(self, done: TaskDone) -> None:
         self.records += done.records
@@ -149,7 +157,7 @@ class Export:
         left = uncovered(wanted.ranges, covered(have))
         number = plans[-1].number + 1 if plans else 0
         tasks, skipped = list[ExportTask](), list[Skipped]()
-        known = {(each.partition, each.start, each.end) for each in done.not_read}
+        known = {(each.partition, each.start, each.end) for each in done.not_exported}
         for partition, start, end in left:
             if (partition, start, end) in known:
                 continue
@@ -158,7 +166,7 @@ class Export:
             except TierstateError as error:
                 if is_of_all(error):
                     raise
-                done.not_read.append(NotRead(partition, start, end, error))
+                done.not_exported.append(FailedRange(partition, start, end, error))
                 continue
             for split, _ in found.cut(Groups(wanted.file_bytes, wanted.file_bytes)):
                 tasks.append(ExportTask(len(tasks), partition, split.start, split.end))
@@ -168,7 +176,7 @@ class Export:
         return ExportPlan(wanted.topic, wanted.topic_id, number, wanted.shape, tuple(tasks), tuple(skipped))
 
     def do(self, wanted: Wanted) -> Exported:
-        """Do all of it. What cannot be read is in `Exported.not_read`, and the rest is exported.
+        """Do all of it. A range that fails is in `Exported.not_exported`, and the rest is exported.
 
         Raises what writing does, and what `is_of_all`. What is committed stays.
         """
@@ -191,7 +199,7 @@ class Export:
         left = [task for task in plan.tasks if task.number not in done]
         with self.progress(f"exporting {plan.topic}", sum(task.end - task.start for task in left)) as advance:
             for last in (*[False] * (TRIES - 1), True):
-                left = self._try(plan, left, done, advance, counted.not_read, last) if left else []
+                left = self._try(plan, left, done, advance, counted.refuse, last) if left else []
         for task in plan.tasks:
             if task.number in done:
                 counted.count(done[task.number])
@@ -206,16 +214,12 @@ class Export:
         tasks: list[ExportTask],
         done: dict[int, TaskDone],
         advance: Advance,
-        not_read: list[NotRead],
+        refuse: Refuse,
         last: bool,
     ) -> list[ExportTask]:
         """Return the tasks that are left, because what they read went meanwhile: none are, the ``last`` time."""
         numbered = {task.number: task for task in tasks}
         again: list[ExportTask] = []
-
-        def refuse(task: ExportTask, error: TierstateError) -> None:
-            not_read.append(NotRead(task.partition, task.start, task.end, error))
-
         # the longest first: else processes wait for one at the end
         jobs = sorted(self.jobs(plan, tasks, refuse), key=lambda job: job.task.start - job.task.end)
         for number, outcome in self.run(jobs):

@@ -65,8 +65,8 @@ class CheckedPartition:
 class CheckedTable:
     partitions: list[CheckedPartition] = field(default_factory=list)
     findings: list[TableFinding] = field(default_factory=list)
-    waiting: dict[int, TierstateError] = field(default_factory=dict)
-    """Partitions whose records cannot be read now, and why."""
+    errors: list[TierstateError] = field(default_factory=list)
+    """Why partitions could not be compared; each is a finding, too."""
 
     @property
     def behind(self) -> int:
@@ -102,12 +102,13 @@ def check_table(
         except TierstateError as error:
             if is_of_all(error):
                 raise
-            found.waiting[number] = error
+            found.findings.append(TableFinding(number, f"not compared: {error}"))
+            found.errors.append(error)
             continue
         done.behind = max(0, extent.end - max(reach.end, extent.start))
         found.partitions.append(done)
     named = sum(each.rows + each.older for each in found.partitions)
-    if (total := table.count()) != named and not found.findings and not found.waiting:
+    if (total := table.count()) != named and not found.findings:
         found.findings.append(
             TableFinding(None, f"{counted(total - named, 'row is', 'rows are')} outside of what the table's place says")
         )

@@ -137,7 +137,10 @@ class _Forward(logging.Handler):
         self._logger = logger
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._logger.log(record.levelno, record.getMessage(), library=record.name)
+        try:
+            self._logger.log(record.levelno, record.getMessage(), library=record.name)
+        except Exception:  # a line that cannot be written stops nothing of what it is about
+            self.handleError(record)
 
 
 def _for_programs(value: object) -> object:

@@ -90,7 +90,7 @@ def test_what_a_copy_shows_of_an_aborted_transaction_is_corrupt_and_named(
     golden = golden_log(CASE, copies=4, path=folder_without(tmp_path, 34, 3))
     with pytest.raises(CorruptData, match="of an aborted transaction would be shown") as raised:
         read(golden, piece_bytes=piece_bytes)
-    assert raised.value.facts["file"] == golden.segments[1].object_key
+    assert raised.value.facts["file"] == f"{golden.segments[1].object_key}.log"
     aborted = Folder(next((GOLDEN / CASE).glob("*-0"))).aborted()
     missing = next(each for each in aborted if each.last == raised.value.facts["marker"])
     assert raised.value.facts["producer"] == missing.producer_id

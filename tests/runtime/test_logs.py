@@ -157,3 +157,10 @@ def test_warnings_of_libraries_go_the_same_way(root_logger: logging.Logger) -> N
     logging.getLogger("botocore").warning("slow %s", "down")
     (line,) = stream.getvalue().splitlines()
     assert {"event": "slow down", "library": "botocore", "level": "warning"}.items() <= json.loads(line).items()
+
+
+def test_a_line_that_cannot_be_written_stops_nothing(root_logger: logging.Logger) -> None:
+    stream = io.StringIO()
+    take_library_logs(open_logs({}, stream=stream))
+    stream.close()
+    logging.getLogger("library").warning("nobody reads this")
