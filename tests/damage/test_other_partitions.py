@@ -93,6 +93,15 @@ def test_consume_and_digest_read_the_others_and_end_with_the_error(commands: Com
     assert commands.document("digest", topic) == whole
 
 
+@pytest.mark.extended
+def test_a_digest_by_spark_has_the_others(commands: Commands) -> None:
+    whole = commands.document("digest", commands.topic, "--via", "spark")
+    commands.break_it()
+    out, err = commands.run("digest", commands.topic, "--via", "spark", "--json", code=CORRUPT)
+    assert json.loads(out)["partitions"] == whole["partitions"][1:]
+    assert commands.named(err)
+
+
 @pytest.mark.parametrize("processes", ["1", "2"])
 def test_an_export_has_the_others_and_what_is_asked_for_later(commands: Commands, processes: str) -> None:
     topic, place = commands.topic, commands.folder / "export"
