@@ -180,10 +180,14 @@ def late_landing(ground: Ground, chance: random.Random) -> Look:
     # readable: the objects of a failed attempt, which landed late by themselves, stay a quarter of an hour
     first = json.loads(ground.command("segments", f"{name}:{partition}", "--json")[1])[0]["object_key"]
     late = {each: store.get(each) for each in _objects(ground, name, partition) if each.startswith(f"{first}.")}
-    ground.until(lambda: not late.keys() & {*_objects(ground, name, partition)}, "a segment expires")
+
+    def gone() -> bool:
+        return not late.keys() & {*_objects(ground, name, partition)}
+
+    ground.until(gone, "a segment expires", seconds=2 * PASSING_MS / 1000)
     for key, data in late.items():
         store.put_if_absent(key, data)
-    return lambda: not late.keys() & {*_objects(ground, name, partition)}
+    return gone
 
 
 def group_reset(ground: Ground, chance: random.Random) -> Look:
