@@ -17,6 +17,7 @@ from ..runtime.appended_lines import AppendedLines
 from ..runtime.clock import Clock
 from ..runtime.gateway_settings import Gateway
 from ..runtime.listener import Listener, ignore
+from ..runtime.live_tls import LiveTls
 from ..runtime.metrics import Metrics
 from ..runtime.registry_settings import Registry
 from ..runtime.service import Service
@@ -115,6 +116,8 @@ def open_gateway(
 def feed_gateway_metrics(metrics: Metrics, server: GatewayServer) -> None:
     """What it counts, for Prometheus."""
     connections, memory = server.open, server.service.memory
+    for status in ("200", "429", "500", "503"):
+        metrics.begin("tierstate_gateway_answers_total", status)
     metrics.tally(
         "tierstate_gateway_dropped_connections_total", lambda: [((), connections.refused + connections.reset)]
     )
@@ -155,10 +158,15 @@ def _tls_of(settings: Gateway) -> ssl.SSLContext | None:
         return None
     if tls.certificate is None or tls.key is None:
         raise InvalidSettings(["gateway.tls: certificate and key are needed together"])
+    certificate, key, authorities = tls.certificate, tls.key, tls.client_ca
+
+    def make() -> ssl.SSLContext:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=authorities)
+        context.load_cert_chain(certificate, key)
+        context.verify_mode = ssl.CERT_NONE if authorities is None else ssl.CERT_REQUIRED
+        return context
+
     try:
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=tls.client_ca)
-        context.load_cert_chain(tls.certificate, tls.key)
+        return LiveTls(make, [each for each in (certificate, key, authorities) if each is not None])
     except (OSError, ssl.SSLError) as error:
         raise InvalidSettings([f"gateway.tls: cannot be used, {error.strerror or error}"]) from error
-    context.verify_mode = ssl.CERT_NONE if tls.client_ca is None else ssl.CERT_REQUIRED
-    return context

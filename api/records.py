@@ -32,7 +32,7 @@ from .at_hand import at_hand, at_hand_again, may_be_kept
 from .content_coding import coding_of
 from .credentials import Caller
 from .media import ARROW, BATCHES, JSON, KAFKA_BINARY, KAFKA_JSON, NDJSON, PARQUET, header, negotiate
-from .parameters import WHOLE, check_parameters
+from .parameters import A_TIME, LONGEST_TIME, WHOLE, check_parameters, time_of
 from .scan import Scan, ScanEnd
 from .service import FetchService, Need, caller_of, unless_gone
 from .topics import Asked, PartitionNumber, TopicName, known
@@ -77,9 +77,7 @@ async def read_records(
     offset: Annotated[
         int | None, Query(ge=0, lt=MAX_OFFSET, description="First offset. This or timestamp."), WHOLE
     ] = None,
-    timestamp: Annotated[
-        int | None, Query(ge=0, lt=MAX_OFFSET, description="Milliseconds since the epoch."), WHOLE
-    ] = None,
+    timestamp: Annotated[str | None, Query(max_length=LONGEST_TIME, description=A_TIME)] = None,
     max_bytes: Annotated[
         int, Query(ge=1, lt=MAX_OFFSET, description="Of batches as stored; the gateway's own cap holds too."), WHOLE
     ] = DEFAULT_BYTES,
@@ -121,7 +119,7 @@ async def read_records(
         media_type=media_type,
         coding=coding_of(header(request.scope, b"accept-encoding"), media_type),
         offset=offset,
-        timestamp=timestamp,
+        timestamp=None if timestamp is None else time_of(timestamp, service.clock),
         max_bytes=min(max_bytes, service.settings.max_bytes),
         max_records=max_records,
         isolation=isolation_level,

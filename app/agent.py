@@ -87,7 +87,9 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
         )
         opened.callback(follower.close)
 
-        rights = RightsWatch(lambda: lacking(broker.admin, broker.raw, name, leader.agent.led_topics), settings.kafka)
+        rights = RightsWatch(
+            lambda: lacking(broker.admin, broker.raw, name, leader.agent.led_topics), connection.kafka, broker.raw
+        )
         folders = FolderWatch(log, broker.control)
         proof = settings.trim.proof
         watches = AgentWatches(topic, follower, store, archives, claim, rights, folders, clock, watchdog, proof)
@@ -125,7 +127,7 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
         leader: LeaderRole = open_leader(
             settings, log, parts, listener, str(settings.management.announced(server.address)), beside
         )
-        watches.store.returned = partial(leader.agent.returned, StorageUnavailable)
+        watches.store.returned = partial(leader.agent.returned, StorageUnavailable, AccessDenied)
         watches.rights.returned = partial(leader.agent.returned, AccessDenied)
         chores = upkeep.chore_loop(leader.seat, follower, wanted)
         feed_gauges(metrics, leader.board, follower, clock)

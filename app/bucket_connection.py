@@ -146,7 +146,7 @@ def parse_moment(text: str, now: TimestampMs) -> Moment:
     place = _PLACE.fullmatch(text)
     if place:
         return Moment(Target(position=Position(int(place[2]))), int(place[1]))
-    return Moment(Target(time=parse_time(text.removeprefix("@"), now)))
+    return Moment(Target(time=parse_time(text, now)))
 
 
 class BucketConnection:

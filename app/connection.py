@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ..broker.control import BrokerControl
+    from ..broker.kafka_access import KafkaAccess
     from ..broker.open import Broker
     from ..broker.tier_topic import KafkaTierTopic
     from ..broker.tier_topic_setup import TierTopicSpec
@@ -103,13 +104,22 @@ class Connection:
         self._opened.close()
 
     @cached_property
+    def kafka(self) -> KafkaAccess:
+        """What reaches the cluster, with the secrets of now."""
+        from ..broker.kafka_access import KafkaAccess
+
+        live = {key.removeprefix("kafka."): each for key, each in self.settings.live.items()}
+        names = live.keys() & self.settings.kafka.keys()
+        return KafkaAccess(self.settings.kafka, {name: live[name] for name in names}, self.listener)
+
+    @cached_property
     def broker(self) -> Broker:
         """The cluster. Nothing is connected before something is asked of it."""
         from ..broker.open import open_broker
 
         refuse_bucket(self.settings)
         require(self.settings, BROKER)
-        return self._keep(open_broker(self.settings.kafka, self.clock))
+        return self._keep(open_broker(self.kafka, self.clock))
 
     @property
     def control(self) -> BrokerControl:
@@ -135,7 +145,8 @@ class Connection:
         """The tier-state topic, checked. Raises what `open_tier_topic` does."""
         from ..broker.tier_topic_setup import open_tier_topic
 
-        return self._keep(open_tier_topic(self.reachable.kafka, tier_topic_spec(self.settings)))
+        _ = self.cluster_id  # by ourselves before librdkafka is: see `reachable`
+        return self._keep(open_tier_topic(self.kafka, tier_topic_spec(self.settings)))
 
     @cached_property
     def store(self) -> ObjectStore:
@@ -298,7 +309,14 @@ def store_options(settings: Settings) -> StoreOptions:
         throttle_timeout=wanted.throttle_timeout,
         part_bytes=wanted.part_bytes,
         concurrency=wanted.upload_concurrency,
-        credentials=(wanted.access_key_id, secret.get_secret_value()) if secret is not None else None,
+        credentials=(
+            None
+            if secret is None
+            else (
+                settings.live.get("store.access_key_id", wanted.access_key_id),
+                settings.live.get("store.secret_access_key", secret.get_secret_value()),
+            )
+        ),
     )
 
 

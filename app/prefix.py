@@ -97,7 +97,7 @@ def other_topics(connection: Connection) -> OtherTopics:
         if name is None:
             yield None
             return
-        other = KafkaTierTopic(connection.settings.kafka, name, topic_id, 1)
+        other = KafkaTierTopic(connection.kafka, name, topic_id, 1)
         try:
             yield other
         finally:

@@ -14,6 +14,7 @@ from prometheus_client.core import Metric
 from structlog.typing import FilteringBoundLogger
 
 from ..broker.broker_watch import BrokerWatch
+from ..broker.kafka_access import KafkaAccess
 from ..fetch.cache_gauges import add_cache_gauges
 from ..fetch.open import make_room
 from ..fetch.reader import LogReader
@@ -57,6 +58,7 @@ class ReadingParts:
     brokers: Mapping[int, tuple[str, int]]
     clock: Clock
     metrics: Metrics
+    kafka: KafkaAccess
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,7 @@ def open_serving_parts(
             _brokers(parts.connection),
             parts.clock,
             parts.metrics,
+            parts.connection.kafka,
             parts.management,
             parts.services,
             parts.not_ready,
@@ -124,7 +127,8 @@ def open_worker_parts(settings: Settings, logger: FilteringBoundLogger, view: Ti
         with loop("start"):
             reader = _reader(connection, view, metrics)
             feed_loop_gauges(metrics, watchdog)
-        yield WorkerParts(reader, plans_of(connection, reader, view), _brokers(connection), clock, metrics, watchdog)
+        plans, kafka = plans_of(connection, reader, view), connection.kafka
+        yield WorkerParts(reader, plans, _brokers(connection), clock, metrics, kafka, watchdog)
 
 
 def _reader(connection: Connection, view: TierView, metrics: Metrics) -> LogReader:
@@ -162,7 +166,7 @@ def open_following_parts(
                 state_dir=settings.state_dir / name,
             )
             opened.callback(follower.close)
-            watch, brokers = ViewWatch(topic, follower, clock), BrokerWatch(connection.control, clock)
+            watch, brokers = ViewWatch(topic, follower, clock), BrokerWatch(connection.broker, clock)
             feed_view_gauges(metrics, watch)
             feed_loop_gauges(metrics, watchdog)
             services: list[Service] = []
@@ -173,6 +177,7 @@ def open_following_parts(
                 # reads go on from an older view, too
                 not_ready=lambda: (
                     why_hanging(watchdog)
+                    + connection.kafka.logins.troubles()
                     + why_brokers_away(brokers)
                     + why_behind(follower, watch, READY_AGE_S)
                     + [reason for why in more for reason in why()]

@@ -110,7 +110,7 @@ class AgentWatches:
 
     def answer(self, status: dict[str, object]) -> dict[str, object]:
         """Return a partition's status, with ``trim.proof`` and with what is wrong with the whole agent."""
-        told = self.rights.told(str(status["topic"]))
+        told = self.rights.refused + self.rights.told(str(status["topic"]))
         wrong = {"rights_lacking": told, "copied_folders": self.folders.problem}
         return status | wrong | {"trim_proof": self._trim_proof}
 
@@ -122,6 +122,7 @@ class AgentWatches:
         found += why_behind(self._follower, self.view, FRESH_S)
         found += [str(self._archives.broken)] if self._archives.broken else []
         found += [self._claim.contested] if self._claim.contested else []
+        found += self.rights.refused
         found += [f"a right lacks: {each}" for each in self.rights.told()]
         found += [self.folders.problem] if self.folders.problem else []
         if unseen := leader.unseen():

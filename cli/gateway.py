@@ -65,15 +65,15 @@ def command(context: Context, listen: str | None, workers: int | None) -> None:
 
 
 def opened_gateway(parts: ReadingParts, settings: Settings, listening: socket.socket | None = None) -> GatewayServer:
-    """What answers, and is counted. ``listening``: inherited; None: one of its own, as the settings say.
+    """Return the server, with its metrics. ``listening``: an inherited socket; None: a new one, from the settings.
 
     Raises as `api.open.open_gateway`.
     """
     open_gateway, feed_gateway_metrics = _gateway()
     from ..broker.callers import Callers, callers_of
 
-    callers = callers_of(settings.kafka, parts.clock, parts.brokers.values())
-    groups = callers or Callers(settings.kafka, parts.clock, tuple(parts.brokers.values()))
+    callers = callers_of(parts.kafka, parts.clock, parts.brokers.values())
+    groups = callers or Callers(parts.kafka, parts.clock, tuple(parts.brokers.values()))
     server: GatewayServer = open_gateway(
         parts.reader,
         settings.gateway,
@@ -88,7 +88,7 @@ def opened_gateway(parts: ReadingParts, settings: Settings, listening: socket.so
     )
     feed_gateway_metrics(parts.metrics, server)
     gc.collect()
-    gc.freeze()  # else all that was imported is looked through now and then, and every answer waits a tenth of a second
+    gc.freeze()  # else each full collection scans all that was imported, and every answer waits a tenth of a second
     return server
 
 
@@ -108,8 +108,8 @@ def _serve_by_workers(context: Context, settings: Settings, logger: FilteringBou
         tier_partitions = parts.connection.topic.mapped_partitions
 
         def start(number: int) -> GatewayWorker:
-            given = WorkerStart(number, os.getpid(), own[number], tier_partitions, context.as_json, context.no_color)
-            return GatewayWorker([sys.executable, "-m", WORKER], (listening.fileno(), counts), given)
+            worker = WorkerStart(number, os.getpid(), own[number], tier_partitions, context.as_json, context.no_color)
+            return GatewayWorker([sys.executable, "-m", WORKER], (listening.fileno(), counts), worker)
 
         url, management = url_of(settings.gateway, listening), str(parts.management.address)
         answering = GatewayWorkers(
@@ -129,7 +129,7 @@ def _serve_by_workers(context: Context, settings: Settings, logger: FilteringBou
 
 
 def _gateway() -> tuple[Any, Any]:
-    """The room, or the extra that it needs."""
+    """Import the gateway's package. Raises MissingExtra if a module of its extra is not installed."""
     from ..runtime.columns_extra import MODULES
     from ..state.errors import MissingExtra
 

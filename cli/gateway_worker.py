@@ -1,6 +1,6 @@
 """A worker of ``tierstate gateway --workers N``: ``python -m tierstate.cli.gateway_worker CONTROL LISTENING COUNTS``.
 
-These are descriptors that it inherits from the process that follows (`app/gateway_workers.py`), which alone starts it.
+The arguments are descriptors inherited from the follower process (`app/gateway_workers.py`), which alone starts it.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    """Never returns."""
+    """Run the worker and end the process; it never returns."""
     control, listening, counts = (int(each) for each in sys.argv[1:])
     leave(_run(socket.socket(fileno=control), SharedSocket(fileno=listening), counts))
 
 
 def _run(control: socket.socket, listening: SharedSocket, counts: int) -> int:
-    """The exit code."""
-    said, _ = taken_over(control)
-    if not said:
+    """Serve until the parent or a signal ends it. Return the exit code."""
+    message, _ = taken_over(control)
+    if not message:
         return DONE  # the parent has ended
-    given: WorkerStart = pickle.loads(said)
-    end_with_parent(given.parent)
+    start: WorkerStart = pickle.loads(message)
+    end_with_parent(start.parent)
     try:
-        _serve(control, listening, counts, given)
+        _serve(control, listening, counts, start)
     except KeyboardInterrupt:
         return INTERRUPTED
     except TierstateError as error:
@@ -68,13 +68,13 @@ def _serve(control: socket.socket, listening: SharedSocket, counts: int, given: 
     ):
         listening.share(counts, given.number - 1, lambda: server.open.count)
 
-        def looked_at(stopping: threading.Event) -> None:
+        def answer(stopping: threading.Event) -> None:
             control.send(b"ready")
             while (end := taken_over(control)[1]) is not None:
                 _answer_by(end, parts)
 
-        told = Service("control", looked_at, on_stop=lambda: control.shutdown(socket.SHUT_RD))
-        serve(context, [told, server.process()], logger.warning)
+        control_service = Service("control", answer, on_stop=lambda: control.shutdown(socket.SHUT_RD))
+        serve(context, [control_service, server.process()], logger.warning)
         with suppress(OSError):
             _answer_by(hand_over(control, "over"), parts)
 
@@ -83,7 +83,7 @@ def _answer_by(end: socket.socket, parts: WorkerParts) -> None:
     from ..app.gateway_workers import WorkerAnswer
     from ..app.watching import why_hanging
 
-    with end, suppress(OSError):  # whoever looked has given up
+    with end, suppress(OSError):  # the asking process has given up
         send_message(end, WorkerAnswer(parts.metrics.families(), why_hanging(parts.watchdog)))
 
 

@@ -1,14 +1,14 @@
-"""The view of another process: a `TierView` that asks the one that follows, and what answers there.
+"""The view of another process: a `TierView` that asks the process that follows, and the answers of that process.
 
     worker                              the process that follows
     partition(P), "I have number 17"  ->  its own `TierView`, now  ->  "still 17", or 18 and the view
 
-Every question is answered by the follower at the moment it is asked: no copy of the view is ever believed without
-that, so whatever holds there of fresh, ready, applied, rebuilt and lost holds for whoever asks. Where it does not
-answer (it was stopped, it hangs) the answer is ViewBehind, never what was known before.
+The follower answers every question at the moment it is asked: no copy of the view is ever used without that. So its
+rules for fresh, ready, applied, rebuilt and lost views hold for the worker too. When it does not answer (it was
+stopped, it hangs) the worker gets ViewBehind, never an older answer.
 
-What is spared is the way of a partition that did not change: the follower keeps a partition's view as one object until
-a fact changes it (`state/apply.py`), and numbers the objects that it hands out.
+The view of an unchanged partition is not sent again: the follower keeps it as one object until a fact changes it
+(`state/apply.py`), and numbers the objects that it sends.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from ..state.view import SecondValue, TierView
 
 ANSWER_S = 5.0
 FRESH_S = 30.0
-"""What `Follower.require_fresh` waits for itself."""
+"""How long `Follower.require_fresh` itself waits."""
 REMEMBERED_SEGMENTS = 100_000
-"""Of the partitions whose views both ends remember, together."""
+"""Segments of all partitions together whose views both ends remember."""
 LOCKS = 64
 UNANSWERED = "the process that follows the tier-state topic does not answer"
 _tier_partition_of = lru_cache(65_536)(tier_partition_of)
 
 
 class ViewAnswers:
-    """Answers about a view that this process has. Thread-safe."""
+    """Answers questions about a view of this process. Thread-safe."""
 
     def __init__(self, view: TierView) -> None:
         self._view = view
@@ -63,33 +63,33 @@ class ViewAnswers:
         }
 
     def answer(self, asking: socket.socket) -> None:
-        """One who asks, question after question, until it closes its end."""
+        """Answer one worker, question after question, until it closes its end."""
         with asking, suppress(OSError, EOFError):
             while True:
-                method, given = cast(tuple[str, tuple[object, ...]], receive_message(asking))
+                method, arguments = cast(tuple[str, tuple[object, ...]], receive_message(asking))
                 answer: object
                 try:
-                    answer = self._methods[method](*given)
+                    answer = self._methods[method](*arguments)
                 except TierstateError as error:
                     answer = error
-                except Exception as bug:  # it is whoever asked that has a call to end with it
+                except Exception as bug:  # the worker that asked must see its call fail
                     answer = RuntimeError(f"the process that follows failed: {bug!r}")
                 send_message(asking, answer)
 
     def _partition(self, partition: TopicIdPartition, known: int) -> tuple[int, PartitionView | None]:
         view = self._view.partition(partition)
         with self._lock:
-            told = self._told.get(partition)
-            if told is None or told[0] is not view:
-                told = view, next(self._numbers)
-                _remember(self._told, partition, told)
-        return told[1], None if told[1] == known else view
+            entry = self._told.get(partition)
+            if entry is None or entry[0] is not view:
+                entry = view, next(self._numbers)
+                _remember(self._told, partition, entry)
+        return entry[1], None if entry[1] == known else view
 
 
 class AskedView:
-    """A `TierView`. ``connect``: a new end to ask by, which `ViewAnswers.answer` has the other one of.
+    """A `TierView`. ``connect`` returns a new socket whose other end `ViewAnswers.answer` serves.
 
-    ``answer_s``: how long the process that follows may take for what it need not wait for.
+    ``answer_s``: how long the process that follows may take, in addition to what a question lets it wait.
     """
 
     def __init__(self, connect: Callable[[], socket.socket], tier_partitions: int, answer_s: float = ANSWER_S) -> None:
@@ -109,13 +109,13 @@ class AskedView:
             asking.release()
 
     def _partition(self, partition: TopicIdPartition) -> PartitionView:
-        """One at a time of a partition: all who wait while a view of megabytes is sent would be sent it, too."""
+        """Ask for a view. Callers hold the partition's lock: else a view of megabytes would be sent to each of them."""
         with self._lock:
-            known = self._known.get(partition)
-        number, view = self._ask("partition", partition, 0 if known is None else known[1])
+            entry = self._known.get(partition)
+        number, view = self._ask("partition", partition, 0 if entry is None else entry[1])
         if view is None:
-            assert known is not None
-            return known[0]
+            assert entry is not None
+            return entry[0]
         with self._lock:
             _remember(self._known, partition, (view, number))
         return view  # type: ignore[no-any-return]
@@ -148,7 +148,7 @@ class AskedView:
         return self._ask("age_s", tier_partition)  # type: ignore[no-any-return]
 
     def _ask(self, method: str, *given: object, wait_s: float = 0.0) -> Any:
-        """Raises ViewBehind where nobody answers, and what the view does."""
+        """Return the answer. Raises ViewBehind when none comes, and what the view raises."""
         end = None
         try:
             end = self._idle_end() or self._connect()
@@ -157,7 +157,7 @@ class AskedView:
             answer = receive_message(end)
         except (OSError, EOFError) as error:
             if end is not None:
-                end.close()  # an answer that still comes is nobody's
+                end.close()  # a late answer must not reach another question
             raise ViewBehind(UNANSWERED, asked=method) from error
         with self._lock:
             self._idle.append(end)
@@ -179,5 +179,5 @@ def _remember(
     partition: TopicIdPartition,
     view: tuple[PartitionView, int],
 ) -> None:
-    with suppress(ValueError):  # one partition with more segments than may be remembered of all
+    with suppress(ValueError):  # this partition alone has more segments than may be remembered
         cache[partition] = view

@@ -1,7 +1,7 @@
-"""Why something is not done: every reason has a kind that can be counted, and a sentence with numbers.
+"""Reasons why something is not done. Each has a kind that can be counted, and a sentence with numbers.
 
-The kinds are stable names: metrics carry them as labels, and `docs/reasons.md` is made from `MEANINGS`. Each one is
-produced on a real broker by `tests/scenarios/test_reasons.py`, but for what takes thousands of elections.
+The kinds are stable names: metrics use them as labels, and `docs/reasons.md` is generated from `MEANINGS`. Each kind is
+produced on a real broker by `tests/scenarios/test_reasons.py`, except those that need thousands of elections.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..state.errors import TierstateError
 
 
 class Reason(StrEnum):
-    """The kind of a reason."""
+    """The kinds of reasons, with their stable names."""
 
     ALL_COPIED = "all-copied"
     OPEN_TRANSACTION = "open-transaction"
@@ -77,7 +77,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """One sentence with its numbers (offsets, bytes, seconds, names) and, where it is not plain, what would end it."""
+    """A reason: one sentence with numbers (offsets, bytes, seconds, names) and, if not obvious, what would end it."""
 
     kind: Reason
     said: str
@@ -102,9 +102,9 @@ _FAILURES: tuple[tuple[tuple[type[TierstateError], ...], Reason], ...] = (
 
 
 def why_failed(error: TierstateError, times: int = 1, *, reading_tiers: bool = False) -> Why:
-    """The reason that an error is. ``times``: how often in a row it went wrong.
+    """Return the reason for an error. ``times``: the number of failures in a row.
 
-    ``reading_tiers``: the tier-state topic was asked, which may be away while all else answers.
+    ``reading_tiers``: the request was to the tier-state topic, which may be unavailable while all else answers.
     """
     kind = next((kind for kinds, kind in _FAILURES if isinstance(error, kinds)), Reason.FAILED)
     if (reading_tiers or "tier_partition" in error.facts) and kind in (Reason.BROKER_AWAY, Reason.FAILED):
@@ -116,8 +116,8 @@ _UNITS = (("d", 86_400, "h", 3600), ("h", 3600, "m", 60), ("m", 60, "s", 1), ("s
 
 
 def lasting(ms: float) -> str:
-    """Return a duration as people say it: ``7 d``, ``4 h 50 m``, ``40 s``. Rounded up to whole seconds, so that what is
-    left never reads 0 s; smaller units than the second one are left out.
+    """Return a duration for people: ``7 d``, ``4 h 50 m``, ``40 s``. It is rounded up to whole seconds, so that a
+    remaining time is never shown as 0 s; at most two units are shown.
     """
     total = -int(-ms // 1000)
     large, size, small, part = next(each for each in _UNITS if total >= each[1] or each[1] == 1)
@@ -126,14 +126,14 @@ def lasting(ms: float) -> str:
 
 
 def about_size(size: int) -> str:
-    """For people: ``1.5 GiB``, ``12 B``."""
+    """Return a size in bytes for people: ``1.5 GiB``, ``12 B``."""
     power = next((power for power in (4, 3, 2, 1) if size >= 1024**power), 0)
     return f"{size / 1024**power:.1f} {' KMGT'[power]}iB" if power else f"{size} B"
 
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """For people: what a reason means, and what an operator can do. ``acts`` are those that say it."""
+    """The documentation of a reason, and what an operator can do. ``acts``: the steps that report this reason."""
 
     acts: str
     meaning: str

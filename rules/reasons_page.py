@@ -1,4 +1,4 @@
-"""`docs/reasons.md`, made from `reasons.py`: ``python -m tierstate.rules.reasons_page > docs/reasons.md``."""
+"""Generates `docs/reasons.md` from `reasons.py`: ``python -m tierstate.rules.reasons_page > docs/reasons.md``."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ Each of them is produced on a real broker by `tests/scenarios/test_reasons.py`. 
 
 
 def reasons_page() -> str:
-    """The whole page, a line a kind, in the order of `Reason`."""
+    """Return the whole page with one line for each kind, in the order of `Reason`."""
     return INTRODUCTION + "".join(_lines())
 
 
 def _lines() -> Iterator[str]:
     for kind in Reason:
-        found = MEANINGS[kind]
-        yield f"| `{kind.value}` | {found.acts} | {found.meaning} | {found.can_do} |\n"
+        meaning = MEANINGS[kind]
+        yield f"| `{kind.value}` | {meaning.acts} | {meaning.meaning} | {meaning.can_do} |\n"
 
 
 if __name__ == "__main__":

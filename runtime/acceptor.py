@@ -1,11 +1,11 @@
-"""Accepts connections for a loop: who may come in, and how many at a time.
+"""Accept connections for an event loop, and limit how much of the processor that takes.
 
-Who is one too many costs an accept and a close: nothing is built for it. After a few of those nobody is accepted for
-nine times as long as they took. However many come, and come again, they get a tenth of a processor; the others wait for
-their turn a little longer.
+A connection that is refused costs an accept and a close: nothing is built for it. After a few of those, no connection
+is accepted for nine times as long as they took. Refused clients that reconnect again and again get at most a tenth of
+a processor; the other clients wait a little longer.
 
-A short turn of the loop takes one of many that connect at once, or whoever reads would wait for all of them. Where a
-turn is long with the answers it sends, it takes more: those that wait would wait for as many such turns.
+A short iteration of the loop accepts one connection, or the open ones would wait for all that connect at once. An
+iteration that spends long on sending answers accepts more: else clients would wait for many such iterations.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from .clock import Clock
 
 log = logging.getLogger(__name__)
 A_TURN = 1
-"""Connections, however short it is."""
+"""Connections that an iteration accepts, however short it is."""
 ONE_MORE_S = 0.002
-"""Of the turn before, for each: to begin it takes a tenth of that or more."""
+"""Seconds of the previous iteration for each further connection: accepting one takes a tenth of that or more."""
 A_FEW = 8
-"""That may not stay, before those who come rest."""
+"""Refused connections in one iteration, after which the acceptor pauses."""
 REST = 9
-"""Times as long as those took."""
+"""Length of that pause, as a multiple of the time that the refusals took."""
 RETRY_S = 1.0
-"""After what is no fault of a connection: no descriptors are left."""
+"""Pause after an error that no connection caused: the process has no descriptors left."""
 
 
 class Acceptor:
-    """By one thread, its loop's. ``listening``: anything whose ``accept`` raises BlockingIOError where nobody is next.
+    """Used by one thread, that of its loop. ``listening``: its ``accept`` raises BlockingIOError if no client waits.
 
-    ``admit``: of a connection and the other end's address; one that may not stay is closed. ``begin``: serves it.
+    ``admit`` gets a connection and its peer's address; False closes the connection. ``begin`` serves a connection.
     """
 
     def __init__(
@@ -50,15 +50,15 @@ class Acceptor:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._rest: asyncio.TimerHandle | None = None
         self._ended: float | None = None
-        """When the turn before did, if it left some."""
+        """When the previous iteration ended, if it left connections waiting."""
 
     def open(self) -> None:
-        """In the running loop."""
+        """Begin to accept connections. Must be called in the running loop."""
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._listening, self.turn)
 
     def close(self) -> None:
-        """Accepts nobody from now on; harmless when asked again. The socket is its owner's."""
+        """Accept no connection from now on; harmless when called again. The owner of the socket closes the socket."""
         if self._loop is not None:
             self._loop.remove_reader(self._listening)
             self._loop = None
@@ -67,22 +67,22 @@ class Acceptor:
             self._rest = None
 
     def turn(self) -> None:
-        """What it does in a turn of the loop in which somebody connects."""
+        """Accept the connections of one iteration of the loop. The loop calls it when a client waits."""
         began = self._now()
         left = A_TURN if self._ended is None else max(A_TURN, int((began - self._ended) / ONE_MORE_S))
         self._ended = None
         refused = 0
         try:
             while left and refused < A_FEW:
-                found, peer = self._listening.accept()
-                if self._admit(found, peer):
+                connection, peer = self._listening.accept()
+                if self._admit(connection, peer):
                     left -= 1
-                    self._begin(found, peer)
+                    self._begin(connection, peer)
                 else:
                     refused += 1
-                    found.close()
+                    connection.close()
         except (BlockingIOError, ConnectionAbortedError):
-            pass  # nobody else waits; or who did has left
+            pass  # no other client waits, or the waiting client has left
         except OSError as error:
             log.warning("connections are not accepted for %s s: %s", RETRY_S, error)
             self._pause(RETRY_S)
@@ -93,7 +93,7 @@ class Acceptor:
             self._ended = self._now()
 
     def _somebody_waits(self) -> bool:
-        """Where nobody does, what comes until the next one is no long turn: nothing comes."""
+        """Return whether a client waits. If none does, the time until the next one is idle, not a long iteration."""
         waiting = select.poll()
         waiting.register(self._listening, select.POLLIN)
         return bool(waiting.poll(0))

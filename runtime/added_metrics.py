@@ -1,7 +1,7 @@
-"""Metrics of several processes as one exposition: what each counts, added up.
+"""Add up the metrics of several processes into one exposition.
 
-A process that is gone goes on counting with what it last told: a sum that fell would look like a counter that began
-anew, and every rate over it would jump.
+The last counts of a process that ended stay in the sums. A sum that fell would look like a counter that was reset, and
+every rate over it would jump.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from prometheus_client import generate_latest
 from prometheus_client.core import Metric
 
 GROWING = ("counter", "histogram")
-_OF_ANY = ("process_start_time_seconds", "process_max_fds")
-"""Gauges that mean nothing when added up: the least of all."""
+_OF_ANY = ("process_start_time_seconds", "process_max_fds", "tierstate_build_info")
+"""Gauges whose sum means nothing: the exposition has the smallest value."""
 
 
 class _Families:
-    """As `generate_latest` asks a registry."""
+    """A registry, as `generate_latest` needs it."""
 
     def __init__(self, families: Iterable[Metric]) -> None:
         self._families = list(families)
@@ -27,31 +27,31 @@ class _Families:
 
 
 def exposition(families: Iterable[Metric]) -> bytes:
-    """Prometheus' text format."""
+    """Return these metric families in Prometheus' text format."""
     return generate_latest(_Families(families))
 
 
 def added(processes: Sequence[Iterable[Metric]]) -> list[Metric]:
-    """Each family once, in the order in which they first come; each sample once, with the sum of all."""
+    """Return each family once, in order of first appearance, and each sample once, with the sum of all processes."""
     kinds: dict[str, Metric] = {}
     sums: dict[str, dict[tuple[str, tuple[tuple[str, str], ...]], float]] = {}
     for families in processes:
         for family in families:
             kinds.setdefault(family.name, family)
-            found = sums.setdefault(family.name, {})
+            totals = sums.setdefault(family.name, {})
             for sample in family.samples:
                 key = sample.name, tuple(sorted(sample.labels.items()))
-                if key not in found:
-                    found[key] = sample.value
+                if key not in totals:
+                    totals[key] = sample.value
                 elif family.name in _OF_ANY or sample.name.endswith("_created"):
-                    found[key] = min(found[key], sample.value)
+                    totals[key] = min(totals[key], sample.value)
                 else:
-                    found[key] += sample.value
-    return [_family(kinds[name], found) for name, found in sums.items()]
+                    totals[key] += sample.value
+    return [_family(kinds[name], totals) for name, totals in sums.items()]
 
 
 def lasting(families: Iterable[Metric]) -> list[Metric]:
-    """What stays of a process that is gone."""
+    """Return the families that stay in the sums after their process ended."""
     return [each for each in families if each.type in GROWING]
 
 

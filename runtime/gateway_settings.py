@@ -1,4 +1,4 @@
-"""The HTTP gateway's sections of `settings.py`: where it listens, whom it asks who they are, what a call takes."""
+"""The HTTP gateway's sections of `settings.py`: its address, how it authenticates callers, the limits of a call."""
 
 from __future__ import annotations
 
@@ -81,12 +81,12 @@ class GatewayAuth(Section):
 
     @property
     def asks(self) -> bool:
-        """Whether a caller must say who it is."""
+        """True if callers must prove who they are."""
         return self.tokens is not None or self.by_login or self.certificates is not None or bool(self.jwt.issuer)
 
     @property
     def by_login(self) -> bool:
-        """Whether callers come with what they would show to brokers themselves."""
+        """True if callers send the credentials that they would send to brokers themselves."""
         return self.basic or self.oauthbearer
 
 
@@ -160,7 +160,7 @@ class Gateway(Section):
 
     @property
     def of_this_machine(self) -> bool:
-        """Whether nobody else can reach where it listens."""
+        """Return whether the gateway listens on loopback only, so that no other machine can reach it."""
         try:
             return ipaddress.ip_address(self.listen.host).is_loopback
         except ValueError:

@@ -1,4 +1,4 @@
-"""A process that the kernel ends with its parent, whatever either of them is doing (Linux: prctl(2))."""
+"""Let the kernel end this process with its parent, whatever either of them is doing (Linux: prctl(2))."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ _PR_SET_PDEATHSIG = 1
 
 
 def end_with_parent(parent: int) -> None:
-    """From now on this process is killed when the *thread* of process ``parent`` ends that started it; at once, where
-    it has ended already. OSError: the kernel refuses.
+    """Let the kernel kill this process when the *thread* of process ``parent`` that started it ends; at once if that
+    thread has ended already. Raises OSError if the kernel refuses.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0):

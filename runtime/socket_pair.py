@@ -1,9 +1,9 @@
-"""Whole messages between two processes of one program, by sockets that have no name.
+"""Whole messages between two processes of one program, through sockets that have no name.
 
     control    the one socket that a process inherits from its parent; `hand_over` passes ends of others through it
-    others     whoever wants to ask makes a pair, keeps one end, and hands the other one over
+    others     a process that asks makes a pair, keeps one end, and hands the other one over
 
-Pickled: both ends are the same code of the same installation, and nobody else can reach a socket without a name.
+Messages are pickled: both ends run the same code, and no other process can reach a socket without a name.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ import struct
 
 _LENGTH = struct.Struct(">Q")
 _MOST = 64 * 1024
-"""Bytes of one message through the control socket."""
+"""Largest message through the control socket, in bytes."""
 
 
 def control_pair() -> tuple[socket.socket, socket.socket]:
-    """Ends of a control socket. Thread-safe: a message is one packet."""
+    """Return both ends of a control socket. Thread-safe: a message is one packet."""
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 
 def hand_over(control: socket.socket, what: str) -> socket.socket:
-    """Our end of a new pair, whose other end whoever reads ``control`` gets, with these words. OSError: nobody does."""
+    """Send one end of a new pair and ``what`` to the reader of ``control``; return our end. OSError: none reads it."""
     ours, theirs = socket.socketpair()
     try:
         socket.send_fds(control, [what.encode()], [theirs.fileno()])
@@ -36,7 +36,7 @@ def hand_over(control: socket.socket, what: str) -> socket.socket:
 
 
 def taken_over(control: socket.socket) -> tuple[bytes, socket.socket | None]:
-    """The next message, and the end that came with it. Empty: the other process has ended, or let go."""
+    """Return the next message and the end that came with it. Empty: the other process has ended or closed its end."""
     try:
         message, descriptors, _, _ = socket.recv_fds(control, _MOST, 1)
     except ConnectionError:
@@ -45,13 +45,13 @@ def taken_over(control: socket.socket) -> tuple[bytes, socket.socket | None]:
 
 
 def send_message(sock: socket.socket, message: object) -> None:
-    """Raises OSError, also for a timeout."""
+    """Send a message. Raises OSError, also for a timeout."""
     data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
     sock.sendall(_LENGTH.pack(len(data)) + data)
 
 
 def receive_message(sock: socket.socket) -> object:
-    """Raises OSError, also for a timeout; EOFError: the other end is closed."""
+    """Return the next message. Raises OSError, also for a timeout, and EOFError if the other end is closed."""
     (size,) = _LENGTH.unpack(_exactly(sock, _LENGTH.size))
     return pickle.loads(_exactly(sock, size))
 

@@ -1,5 +1,5 @@
 """The options of ``spark.read.format("tierstate")``: name, default, meaning. `options.py` takes names and defaults from
-here, and so does `docs/options.md`. What begins with ``kafka.`` is in `kafka_properties.py`.
+here, and so does `docs/options.md`. Options that begin with ``kafka.`` are in `kafka_properties.py`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """``default``: as a person would write it; None: there is none. ``setting``: of `docs/settings.md`, that it is."""
+    """``default``: as people write it; None: no default. ``setting``: the same setting in `docs/settings.md`."""
 
     name: str
     meaning: str
@@ -25,7 +25,10 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         Option("assign", 'Partitions: `{"orders":[0,1]}`. Takes a topic id where the cluster has the topic no more.'),
     ),
     "From where, to where: of each side, the first that is given wins": (
-        Option("startingTimestamp", "The first record at or after it, in every partition; ms since the epoch."),
+        Option(
+            "startingTimestamp",
+            "The first record at or after it, in every partition: ms since the epoch, ISO 8601, or `-3d`.",
+        ),
         Option("startingOffsetsByTimestamp", 'The same by partition: `{"orders":{"0":1767225600000}}`.'),
         Option(
             "startingOffsets",
@@ -117,7 +120,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         Option("tierstate.key_file", "Its key, where it is not in that file."),
         Option("tierstate.tier", "`auto`, `prefer-remote` (spares the brokers), `local`, `remote`.", "prefer-remote"),
         Option("tierstate.lease", "How long what a query reads is kept from expiring; `0`: it is not.", "1h"),
-        # as spark.sql.files.maxPartitionBytes: a Spark partition costs 31 to 48 ms, so few and large ones
+        # as spark.sql.files.maxPartitionBytes: a Spark partition costs 31 to 48 ms, so few and large ones are best
         Option("tierstate.split_bytes", "The most log bytes of one Spark partition.", "256MiB"),
     ),
     "Accepted from jobs for Spark's Kafka source, without effect": (
@@ -159,7 +162,7 @@ KAFKA_SOURCE: dict[str, tuple[str, str]] = {
     "kafka.isolation.level": ("`read_uncommitted`", ""),
     "kafka.*": ("", "[Passed on, translated, refused or left out](options.md#spark-the-kafka-client)."),
 }
-"""Every option of Spark's Kafka source 4.2: its default there, and what is different here; nothing: it is the same."""
+"""Every option of Spark's Kafka source 4.2: its default there, and how it differs here; empty: it is the same."""
 OPTIONS = tuple(option for group in GROUPS.values() for option in group)
 OURS = tuple(
     option.name.removeprefix("tierstate.").lower() for option in OPTIONS if option.name.startswith("tierstate.")
@@ -167,12 +170,12 @@ OURS = tuple(
 SETTINGS = {
     option.name.removeprefix("tierstate.").lower(): option.setting for option in OPTIONS if option.setting is not None
 }
-"""The setting that an option of another name is."""
+"""The setting of each option that has another name than its setting."""
 READ_BY = ("store.", "cache.", "view.topic_id", "view.history", "format.key_prefix", "format.salt_bits")
-"""Every setting of these is an option, ``tierstate.store.path_style``: what else a reader goes by."""
+"""Settings with these prefixes are options too, ``tierstate.store.path_style``: readers depend on them."""
 DEFAULTS = {option.name.lower(): option.default for option in OPTIONS if option.default is not None}
 
 
 def with_defaults(given: Mapping[str, str]) -> dict[str, str]:
-    """By lower-case name, as Spark hands options over."""
+    """Return the options with defaults, by lower-case name, as Spark passes options."""
     return DEFAULTS | dict(given)

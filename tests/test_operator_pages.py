@@ -77,6 +77,8 @@ def test_every_command_that_is_shown_passes_the_command_line_parser(page: Path) 
     for command in fenced(page):
         try:
             parse(words_of(command))
+        except click.exceptions.Exit:
+            assert command == "--version"
         except click.UsageError as error:
             raise AssertionError(f"tierstate {command}: {error.format_message()}") from error
 

@@ -2,6 +2,7 @@
 
     make test       every test without a marker, and the ``essential`` ones: each promise of the README once, in minutes
     make test-rest  the ``extended`` tests, which CI runs too
+    make alerts     the ``alerts`` tests, which make alerts fire on real processes
     make nightly    the ``slow`` tests, and the property tests with new seeds
     make test-all   all of them
 
@@ -16,11 +17,12 @@ from pathlib import Path
 
 import pytest
 
-_CORE = "not slow and not containers and (essential or not extended)"
+_CORE = "not slow and not containers and not alerts and (essential or not extended)"
 TIERS = {
     "test": _CORE,
-    "rest": f"not slow and not containers and not ({_CORE})",
-    "nightly": "(slow or drawn) and not containers",
+    "rest": f"not slow and not containers and not alerts and not ({_CORE})",
+    "nightly": "(slow or drawn) and not containers and not alerts",
+    "alerts": "alerts",
     "all": "not containers",
 }
 """The marker expression of each verb."""

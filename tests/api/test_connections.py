@@ -107,6 +107,31 @@ def shaken(running: Running) -> Iterator[ssl.SSLSocket]:
         yield wrapped
 
 
+def test_a_renewed_certificate_is_shown_to_new_clients_and_no_call_fails_meanwhile(
+    serve: Serve, reader: MemoryReader, tls: GatewayTls, tmp_path: Path
+) -> None:
+    running = serve(reader, tls=tls)
+    (tmp_path / "next").mkdir()
+    renewed = certificates(tmp_path / "next", "gateway").with_name("gateway.pem")
+
+    def answers(client: ssl.SSLSocket) -> bytes:
+        client.sendall(HEAD)
+        assert client.recv(65536).startswith(b"HTTP/1.1 200")
+        return client.getpeercert(binary_form=True) or b""
+
+    with shaken(running) as kept:
+        before = answers(kept)
+        assert tls.certificate is not None
+        renewed.replace(tls.certificate)
+        shown = set()
+        for _ in range(5):
+            with shaken(running) as client:
+                shown.add(answers(client))
+        assert len(shown) == 1
+        assert before not in shown
+        assert answers(kept) == before
+
+
 @pytest.mark.parametrize("limit", ["connections", "connections_per_address"])
 def test_a_handshake_that_never_ends_is_a_connection(
     serve: Serve, reader: MemoryReader, tls: GatewayTls, limit: str

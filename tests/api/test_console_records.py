@@ -209,7 +209,7 @@ def test_a_page_that_follows_shows_what_arrives_of_what_is_looked_for(
     seen: Seen, page: Browser, records: MemoryReader
 ) -> None:
     end = len(records.batches)
-    seen(f"#/t/0/{end}?count=5&contains=wanted&follow", "Following")
+    seen(f"#/t/0/{end}?count=5&contains=wanted&follow&view=text", "Following")
     records.append(b"late", b"other")
     records.append(b"late", b"wanted")
     text = page.text(f"Following: next offset {end + 2}.")

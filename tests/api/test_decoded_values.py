@@ -130,8 +130,17 @@ def test_a_registry_that_does_not_answer_keeps_no_read_waiting() -> None:
         assert found["valueDecoded"]["value"] == {"n": 1}
 
 
+def test_the_console_shows_decoded_values_at_first_where_there_is_a_registry(call: Call) -> None:
+    chosen = '<option value="decoded" selected>'
+    with gateway(records()) as (ask, _, _):
+        assert chosen in ask("/").text
+    without = call("/").text
+    assert chosen not in without
+    assert '<option value="decoded">' in without
+
+
 def test_without_its_library_a_gateway_says_which_extra_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "google.protobuf", None)
     monkeypatch.setitem(sys.modules, "google.protobuf.descriptor_pool", None)
-    with pytest.raises(MissingExtra, match=r"tierstate\[registry\]"):
+    with pytest.raises(MissingExtra, match=r"the extra \[registry\]"):
         open_gateway(MemoryReader(), Gateway(), SystemClock(), registry=Settings(url="http://127.0.0.1:1"))

@@ -188,6 +188,21 @@ def test_groups_stand_on_the_bar_and_the_one_in_the_remote_tier_is_said_in_words
 
 
 @pytest.mark.chromium
+def test_each_card_says_of_which_partitions_it_is_and_a_sum_that_it_is_one(page: Browser, url: str) -> None:
+    text = page.open(f"{url}/#/orders", "the furthest behind")
+    assert re.search(r"partition \d, the furthest behind, stands in the local tier, [\d,]+ offsets behind", text)
+    assert "Offsets behind, in sum" in text
+    titles = "[...document.querySelectorAll('#topic-more h2')].map(h => h.textContent)"
+    assert page.run(titles)[:2] == ["Consumer groups on partitions 0 to 5", "What agents say of partitions 0 to 5"]
+    page.open(f"{url}/#/orders/4/@0?count=1", "What happened last on partition 4")
+    assert page.run(titles)[:2] == ["Consumer groups on partition 4", "What agents say of partition 4"]
+    assert "the furthest behind" not in page.run("document.getElementById('groups-table').innerText")
+    legend = page.run("document.querySelector('.legend').innerText")
+    assert "gap: in no tier" in legend
+    page.open(f"{url}/#/payments", "not copied: order: pause stands partitions 0 to 3, brokers 1, 2, 3")
+
+
+@pytest.mark.chromium
 def test_names_of_groups_never_lie_upon_each_other(page: Browser, url: str) -> None:
     page.open(f"{url}/#/orders", "this group stands in the remote tier")
     script = (

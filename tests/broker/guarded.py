@@ -40,10 +40,10 @@ PASSWORDS = {"admin": "a", "guest": "g", "agent": "c", "reader": "r", "operator"
 """Of every user; only ``admin`` may everything."""
 
 
-def self_signed(folder: Path) -> tuple[Path, Path]:
+def self_signed(folder: Path, common_name: str = "sandbox") -> tuple[Path, Path]:
     """(certificate, key with certificate) of 127.0.0.1 as PEM files."""
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "sandbox")])
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, common_name)])
     now = datetime.datetime.now(datetime.UTC)
     certificate = (
         x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())

@@ -316,4 +316,4 @@ def test_a_command_without_the_extra_that_it_needs_names_the_line_for_pip(tmp_pa
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
     assert json.loads(done.stderr)["error"] == "MissingExtra"
-    assert "pip install 'tierstate[columns]'" in done.stderr
+    assert "needs the extra [columns] of the wheel that `make wheel` builds: docs/install.md" in done.stderr

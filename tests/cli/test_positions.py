@@ -28,6 +28,10 @@ NOW = TimestampMs(1_800_000_000_000)
         ("@20260101", AtTime(TimestampMs(20_260_101))),
         ("@-3d", AtTime(TimestampMs(NOW - 3 * 86_400_000))),
         ("@-1h30m", AtTime(TimestampMs(NOW - 5_400_000))),
+        ("-3d", AtTime(TimestampMs(NOW - 3 * 86_400_000))),
+        ("2026-01-01T00:00:04.250Z", AtTime(TimestampMs(1_767_225_604_250))),
+        ("2026-01-01", AtTime(TimestampMs(1_767_225_600_000))),
+        ("1767225604250", AtOffset(Offset(1_767_225_604_250))),
     ],
 )
 def test_positions_as_people_write_them(text: str, position: Position) -> None:

@@ -23,7 +23,7 @@ DECIDES = {
 }  # fmt: skip
 LOOKS = {
     "check", "config", "topics", "describe", "segments", "verify", "digest", "consume", "dump-log", "facts", "replay",
-    "diff", "keys list", "status", "table check", "table list",
+    "diff", "keys list", "status", "table check", "table list", "table show",
 }  # fmt: skip
 RUNS = {"agent", "gateway", "proxy", "table follow", "sandbox up", "sandbox down", "sandbox status"}
 

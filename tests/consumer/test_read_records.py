@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -134,7 +135,10 @@ def test_a_connection_knows_topics_bounds_and_offsets_for_times(log: Log, tiered
     assert topic.partitions() == [0]
     assert (topic.bounds(0).log_start, topic.bounds(0).local_start) == (0, tiered.local_start)
     assert topic.offsets_for_time("-1h") == {0: 0}
-    assert topic.offsets_for_time("2100-01-01") == {0: None}
+    for late in ("2100-01-01", datetime(2100, 1, 1), 4_102_444_800_000, "4102444800000", "@4102444800000"):
+        assert topic.offsets_for_time(late) == {0: None}
+    with pytest.raises(errors.InvalidRequest, match="time is a datetime, ISO 8601 text, milliseconds"):
+        topic.offsets_for_time("noon")
 
 
 @pytest.mark.kafka

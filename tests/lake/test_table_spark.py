@@ -15,8 +15,9 @@ from tests.lake.tables import NAME, TableWorld
 from tests.lake.test_table_history import delete_below, unclean_election
 from tests.lake.typed_tables import COUNT, columns_of, json_world
 from tests.lake.typed_topics import DDL
-from tests.servers.rest_catalog import rest_catalog
-from tests.servers.spark_iceberg import needs_spark_iceberg, rows_by_spark
+from tests.servers.rest_catalog import rest_catalog, sqlite_driver
+from tests.servers.spark_iceberg import needs_spark_iceberg, rows_by_spark, rows_of_catalog
+from tierstate.lake.engines import engines
 from tierstate.lake.table_check import check_table
 from tierstate.lake.table_upkeep import compact
 from tierstate.runtime.id_source import CountingIds
@@ -105,3 +106,16 @@ def test_a_table_goes_on_after_sparks_own_maintenance(golden_log: Make, tmp_path
     world.follow()
     assert world.table_digest() == world.log_digest(end=1500)
     assert not check_table(world.table(), world.log()).findings
+
+
+def test_spark_opens_the_embedded_catalog_by_the_lines_that_table_show_prints(golden_log: Make, tmp_path: Path) -> None:
+    """With the driver of SQLite that Iceberg's own REST server carries."""
+    needs_spark_iceberg()
+    world = TableWorld(golden_log("transactions"), tmp_path / "world")
+    world.follow()
+    lines = engines(world.properties, NAME)["spark"].splitlines()
+    into = tmp_path / "into"
+    into.mkdir()
+    query = f"SELECT * FROM tierstate.{NAME} {BY_OFFSET}"
+    (found,) = rows_of_catalog(dict(line.split("=", 1) for line in lines), [query], into, [sqlite_driver(tmp_path)])
+    assert shown(found) == shown(world.rows().sort_by("offset"))

@@ -38,6 +38,7 @@ class Worker:
         self.rested = 0
         self.barred: Why | None = None
         self.before_act: Callable[[], object] = lambda: None
+        self.local_looks, self.answers_local_looks = 0, True
         self._busy = threading.Lock()
 
     def advance(self) -> bool:
@@ -60,6 +61,10 @@ class Worker:
 
     def returned(self, kinds: Collection[type[TierstateError]]) -> None:
         self.returns += 1
+
+    def look_at_local_log(self) -> bool:
+        self.local_looks += 1
+        return self.answers_local_looks
 
     def rest(self) -> None:
         self.rested += 1
@@ -186,7 +191,7 @@ def test_a_bug_in_one_worker_leaves_the_backlog_of_another() -> None:
 
 
 def wait_for(look: Callable[[], object]) -> bool:
-    """Within ten seconds."""
+    """Return whether ``look`` becomes true within ten seconds."""
     for _ in range(1000):
         if look():
             return True
@@ -195,7 +200,7 @@ def wait_for(look: Callable[[], object]) -> bool:
 
 
 def settle(loop: Loop) -> None:
-    """Reconcile, and wait until nobody is worked on."""
+    """Reconcile, and wait until no partition is worked on."""
     loop.agent.reconcile(loop.stop)
     assert loop.agent.wait_idle(10)
 

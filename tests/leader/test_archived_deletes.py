@@ -1,4 +1,4 @@
-"""What the archive says of segments whose facts were erased; an archive in doubt condemns nothing."""
+"""Segments whose facts were erased, as the archive shows them; a doubtful archive condemns nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a partition is looked at: at once when something calls, else ever more seldom, and never too seldom."""
+"""When a partition is looked at: at once when something calls, else less and less often, but often enough."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Watched:
             self.attention.follow(partition(number))
 
     def go_on(self, seconds: float) -> list[float]:
-        """When partition 0 was looked at, in seconds from the beginning of all."""
+        """Return when partition 0 was looked at, in seconds from the beginning."""
         for _ in range(round(seconds * 4)):
             for place in self.attention.due((), 10_000):
                 self.looks[place.partition].append(self.clock.monotonic() - self.began)

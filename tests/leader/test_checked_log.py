@@ -29,7 +29,7 @@ def batch(offset: int, size: int) -> bytes:
 
 @contextmanager
 def checked(tmp_path: Path, log: bytes, records: int) -> Iterator[CheckedLog]:
-    """Of a rolled segment with these bytes, offsets from 0 on."""
+    """Open the checked log of a rolled segment with these bytes, from offset 0."""
     folder = tmp_path / "orders-0"
     folder.mkdir()
     (tmp_path / "meta.properties").write_text("version=1\ncluster.id=c\nnode.id=1\n")

@@ -1,4 +1,4 @@
-"""What an agent keeps up ends between two steps when the process stops, and one chore holds up no other."""
+"""Chores end between two steps when the process stops, and one chore delays no other."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tierstate.state.errors import StorageUnavailable, Unavailable
 
 
 def nothing() -> None:
-    """Nothing is looked at."""
+    """Look at nothing: there is no cluster."""
 
 
 class House:

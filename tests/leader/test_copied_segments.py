@@ -1,4 +1,4 @@
-"""What is copied is what the broker has, byte for byte, and the descriptor of it is true."""
+"""A copy is what the broker has, byte for byte, and its descriptor is true."""
 
 from __future__ import annotations
 

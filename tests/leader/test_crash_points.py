@@ -133,7 +133,7 @@ def test_a_new_life_after_every_single_step_gets_through(world: World) -> None:
 
 
 def dies_at(process: Process, step: int) -> bool:
-    """Whether the process had a ``step``-th step to die before: at most this many steps of its whole work are taken."""
+    """Return whether the process could die before its ``step``-th step; it takes at most so many of its steps."""
     world, left = process.world, step
     reign_steps = begin_term(process.seat, world.partition, world.name)
     reign = None

@@ -56,7 +56,7 @@ def test_what_ended_a_partition_stays_for_good_and_costs_no_question(ward: Ward)
     ward.end()
     assert [type(live.fact) for live in ward.facts()] == [LeaderElected, PartitionDeleted]
     said = len(ward.log())
-    ward.recorded_cluster = "another"  # whoever asked would be told of it
+    ward.recorded_cluster = "another"  # asking the cluster would show it
     ward.wait(400 * DAY_MS)
     ward.work()
     assert len(ward.log()) == said

@@ -47,7 +47,7 @@ def all_steps(ward: Ward) -> list[str]:
 
 
 def check(ward: Ward, began: int) -> None:
-    """What must hold at any time, whatever crashed."""
+    """Check what must hold at any time, whatever crashed."""
     view, objects = ward.view(), ward.objects()
     assert not view.contradictions
     assert not view.degraded
@@ -61,7 +61,7 @@ def check(ward: Ward, began: int) -> None:
 
 
 def finish(ward: Ward) -> None:
-    """Another process, until only what ended the partition is left."""
+    """Let another process work until only what ended the partition is left."""
     ward.process()
     for _ in range(3):
         ward.wait(600_000)
@@ -72,7 +72,7 @@ def finish(ward: Ward) -> None:
 
 
 def over(ward: Ward) -> None:
-    """Nothing is left but terms that fence whatever may still land."""
+    """Check that nothing is left but terms that fence whatever may still land."""
     assert ward.objects() == set()
     assert {type(live.fact) for live in ward.facts()} == {LeaderElected, PartitionDeleted}
     assert {fact.epoch for fact in ward.values(LeaderElected)} == {TERMINAL_EPOCH}

@@ -1,4 +1,4 @@
-"""What is copied next, what is refused, which settings rule: tables without a world."""
+"""Tables without a world: what is copied next, what is refused, which settings rule."""
 
 from __future__ import annotations
 
@@ -244,7 +244,7 @@ def cut(before: int) -> LiveFact:
 
 
 def test_what_is_remote_of_a_topic_excluded_later_still_expires() -> None:
-    """By retention too; of a refused one only orders delete, because Kafka's retention means something else there."""
+    """It expires by retention too. Only orders delete from a refused topic: Kafka's retention means something else."""
     why = Why(Reason.EXCLUDED, "excluded")
     config = replace(CONFIG, retention_ms=0)
     found = decide(ALL, seen(config=config), POLICY, TimestampMs(LATER + 10**9), barred=why)

@@ -1,4 +1,4 @@
-"""What an agent learns of its disks and its cluster, when, and at what price."""
+"""How an agent learns about its disks and its cluster, when, and at what cost."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_without_hints_the_disks_are_listed_every_half_minute(desk: Desk) -> Non
     world = desk.world
     topic_id = world.broker.create_topic("unheard")
     add_folder(world, "unheard-0", topic_id)
-    world.log.touched()  # somebody else heard it
+    world.log.touched()  # another reader took the event
     assert TopicIdPartition(topic_id, 0) not in desk.discovery()
     world.clock.advance(DISKS_S)
     assert TopicIdPartition(topic_id, 0) in desk.discovery()

@@ -71,7 +71,7 @@ def new_erasing(world: World) -> Erasing:
 
 
 def told(world: World) -> tuple[object, ...]:
-    """What erasing must leave as it is. Deleted segments may vanish, their objects are gone."""
+    """Check what erasing must leave as it is. Deleted segments may vanish, their objects are gone."""
     view = world.view()
     assert not view.contradictions
     standing = {each.segment_id: each.state for each in view.segments.values()}
@@ -81,7 +81,7 @@ def told(world: World) -> tuple[object, ...]:
 
 
 def left(view: PartitionView) -> list[str]:
-    """Kinds of the facts that are left, sorted."""
+    """Return the kinds of the facts that are left, sorted."""
     facts = [*view.others, *(live for each in view.segments.values() for live in each.facts)]
     return sorted(type(live.fact).__name__ for live in facts)
 
@@ -124,7 +124,7 @@ def clutter(world: World, deleted: int) -> Erasing:
 
 
 def sweep(world: World, process: Process, reign: Reign) -> None:
-    """Without the grace of a day, and without its checks."""
+    """Sweep without the grace of a day, and without its checks."""
     for segment in world.view().in_state(SegmentState.ABANDONED):
         assert segment.subject is not None
         reign.append(SegmentDeleteStarted(segment.subject, reign.term, 50, DeleteReason.ABANDONED, reign.now()))
@@ -348,7 +348,7 @@ def test_the_terms_that_fence_a_zombies_copy_stay_until_it_is_swept(world: World
 
 
 def test_the_term_of_another_branch_stays(world: World) -> None:
-    """Its lineage is of another branch: the leader that comes back from there must find it."""
+    """Its lineage belongs to another branch: the leader that comes back from there must find it."""
     process = world.process()
     reign = process.begin()
     elder = world.view().leader

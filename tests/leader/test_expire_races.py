@@ -1,4 +1,4 @@
-"""What lands between the decision and a step of expiry: every act looks again, and stops."""
+"""Events between the decision and a step of expiry: every act looks again, and stops."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def condemned(expiry: Expiry) -> SegmentMeaning:
 
 
 def acts(expiry: Expiry) -> dict[str, Callable[[], Act[Any]]]:
-    """By name of its first step, each with everything before it done."""
+    """Return the acts by the name of their first step, each with everything before it done."""
     reign, world, events = expiry.reign, expiry.world, expiry.process.events.append
 
     def move() -> Act[Any]:
@@ -106,7 +106,7 @@ def test_a_later_term_stops_every_act(step: str, two_expire: Expiry, world: Worl
 def test_leadership_that_moved_away_unnoticed_stops_what_cannot_be_taken_back(
     step: str, two_expire: Expiry, world: World
 ) -> None:
-    """Nobody else has written anything yet: only the broker itself can tell."""
+    """Only the broker itself can tell: another process has written nothing yet."""
     act = acts(two_expire)[step]()
     objects, log_start = world.objects(), world.view().log_start
 
@@ -172,7 +172,7 @@ def test_objects_are_not_removed_before_the_grace_is_over(two_expire: Expiry, wo
 
 
 def say_late(world: World, reign: Reign, *facts: SegmentDeleteStarted | SegmentDeleteFinished) -> None:
-    """What a fenced agent had in flight lands now."""
+    """Facts that a fenced agent had in flight land now."""
     for fact in facts:
         world.topic.append(0, key_of(fact), encode_fact(fact))
 

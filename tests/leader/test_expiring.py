@@ -67,7 +67,7 @@ def test_what_expires_is_told_to_the_listener(two_expire: Expiry, world: World) 
 
 
 def test_time_expires_everything_that_is_old_enough(world: World) -> None:
-    """The records of the folder are of the future of this clock: they count from their copy."""
+    """The records of the folder lie in the future of this clock: they count from their copy."""
     process = world.process()
     reign = process.begin()
     for _ in range(2):

@@ -233,7 +233,7 @@ def test_an_attempt_that_takes_too_long_aborts_itself(world: World) -> None:
 
 
 def test_an_attempt_whose_last_checks_take_too_long_is_not_finished(world: World) -> None:
-    """A sweeper may have taken it for dead meanwhile, and deleted what readers would be sent to."""
+    """A sweeper may have taken it for dead by then, and deleted what readers would be sent to."""
     process = world.process()
     reign = process.begin()
     candidate = process.candidate(reign)

@@ -1,4 +1,4 @@
-"""Partitions that rolled just now go before those that catch up, and nobody starves."""
+"""Partitions that rolled just now go before those that catch up, and none starves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The real agent, whose store runs out of room (RLIMIT_FSIZE): it fails clean, says so, and finishes once there is."""
+"""The real agent, its store out of room (RLIMIT_FSIZE): it fails clean, reports it, and finishes once there is room."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an agent measures of its partitions: from what it last knew, and from the view."""
+"""Gauges of an agent's partitions: from what it last knew, and from the view."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ class Seen:
         return []
 
     def forget_second_value(self, partition: TopicIdPartition, key: str) -> None:
-        """None is there."""
+        """Do nothing: there is no second value."""
 
     def wait_applied(self, tier_partition: int, position: Position, timeout: float) -> None:
-        """It is."""
+        """Return at once: this view is always up to date."""
 
     def require_fresh(self, tier_partition: int, max_age: float) -> None:
-        """It is."""
+        """Return at once: this view is always up to date."""
 
     def require_ready(self, tier_partition: int) -> None:
-        """It is."""
+        """Return at once: this view is always up to date."""
 
     def age_s(self, tier_partition: int) -> float | None:
         return 0.0
@@ -95,7 +95,7 @@ def view_of(*segments: RemoteSegment, log_start: int = 0) -> PartitionView:
 
 
 def test_the_time_until_uncopied_data_expires_goes_on_while_nothing_new_is_learnt() -> None:
-    """That is when it matters: the agent cannot look, and Kafka's retention does not wait for it."""
+    """It matters exactly then: the agent cannot look, and Kafka's retention does not wait for it."""
     gauges = Gauges(uncopied_expires_at=ManualClock().now_ms() + 50_000)
     assert gauges["tierstate_uncopied_expires_in_seconds"] == 50
     gauges.clock.advance(20)
@@ -125,7 +125,7 @@ def test_what_lies_below_the_log_start_is_no_gap() -> None:
 
 
 def test_offsets_that_left_the_broker_by_neither_a_trim_nor_an_order_of_ours_are_cut_elsewhere() -> None:
-    """Whether they are still in the remote tier or not."""
+    """This holds whether or not they are still in the remote tier."""
     view = replace(view_of(segment(0, 99)), trim_intended=Offset(50))
     for local_start, cut in ((50, 0), (60, 10), (150, 100)):
         assert Gauges(view, local_log_start_offset=local_start)["tierstate_cut_elsewhere_offsets"] == cut
@@ -135,7 +135,7 @@ def test_offsets_that_left_the_broker_by_neither_a_trim_nor_an_order_of_ours_are
 
 
 def test_segments_with_records_of_the_future_are_counted() -> None:
-    """Of the future now, as retention has it, not of that of their copy."""
+    """Records count if they lie in the future now, as in retention, not at the time of their copy."""
     now = ManualClock().now_ms()
     was, stays = (replace(segment(at, at + 99), max_timestamp=TimestampMs(now + at)) for at in (100, 200))
     gauges = Gauges(view_of(segment(0, 99), was, stays))

@@ -94,7 +94,7 @@ def test_groups_are_asked_once_more_after_the_intention(how: Callable[[World, st
 
 
 def test_an_intention_that_was_given_up_stands_until_the_next_one(world: World) -> None:
-    """What else cut the broker's log below it is not told apart meanwhile; nothing is decided by it."""
+    """Other cuts of the broker's log below it are not recognised until then; nothing is decided by it."""
     process = world.process()
     worker = process.worker(delay_ms=36_000)
     process.work(worker)
@@ -117,7 +117,7 @@ def test_last_checks_that_take_too_long_are_no_ground_for_a_trim(world: World) -
 
 
 class Slow:
-    """A broker that answers late, or to a process that was frozen meanwhile, once a trim is intended."""
+    """A broker that answers late, or to a process that was frozen in between, once a trim is intended."""
 
     def __init__(self, world: World) -> None:
         self._world = world

@@ -45,7 +45,7 @@ LONG_S = max(LIMITS.values())
 
 
 class Held:
-    """Whoever comes to `here` is held until `let_go`."""
+    """Holds each thread that calls `here` until `let_go`."""
 
     def __init__(self) -> None:
         self.reached, self._free = threading.Event(), threading.Event()
@@ -195,7 +195,7 @@ def test_a_loop_of_chores_that_has_nothing_to_do_does_not_hang(watched: Watched,
 
 
 class HoldingTopic(MemoryTierTopic):
-    """Where whoever asks for ends or problems is held."""
+    """A topic that holds each thread that asks for ends or problems."""
 
     held: Held | None = None
 

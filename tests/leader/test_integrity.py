@@ -1,4 +1,4 @@
-"""Second values become holds: once, with both quoted, whoever sees them; and nothing goes while one stands.
+"""Second values become holds: once, quoting both, whichever agent sees them; and nothing goes while one stands.
 
 Facts that contradict each other need no hold: they stop everything by themselves, until a person settles them.
 """
@@ -31,14 +31,14 @@ ME, NOW = BrokerId(1), TimestampMs(17)
 
 @pytest.fixture
 def process(world: World) -> Process:
-    """One segment is copied."""
+    """A process that has copied one segment."""
     process = world.process()
     process.copy_next(process.begin())
     return process
 
 
 def write_twice(world: World, process: Process) -> None:
-    """Somebody writes another value under the key of the log start."""
+    """Write another value under the key of the log start."""
     process.view.require_fresh(0, 0)
     start = next(live.fact for live in process.view.facts(world.partition) if isinstance(live.fact, LogStartAdvanced))
     world.topic.append(0, key_of(start), encode_fact(replace(start, reason="another")))
@@ -46,7 +46,7 @@ def write_twice(world: World, process: Process) -> None:
 
 
 def contradict(world: World, process: Process) -> str:
-    """Somebody erases the copy-started from under its copy-finished; what contradicts what."""
+    """Erase the copy-started of a copy-finished. Return the contradiction."""
     process.view.require_fresh(0, 0)
     started = next(live for live in process.view.facts(world.partition) if isinstance(live.fact, SegmentCopyStarted))
     world.topic.append(0, started.key, None)

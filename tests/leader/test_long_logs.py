@@ -29,7 +29,7 @@ OURS = str(Path(tierstate.__file__).parent)
 
 
 def lines_of(work: Callable[[], object]) -> int:
-    """How many lines of tierstate this thread runs."""
+    """Return how many lines of tierstate this thread runs."""
     lines = 0
 
     def line(frame: FrameType, event: str, argument: object) -> Any:

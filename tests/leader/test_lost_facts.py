@@ -38,7 +38,7 @@ def tools(world: World, *, deleted: tuple[RemoteSegmentId, ...] = ()) -> LostFac
 
 
 def worker(process: Process) -> Iterator[None]:
-    """What an agent does, with its looks, until nothing is left."""
+    """Work as an agent does, with its looks, until nothing is left."""
     world = process.world
     lost = LostFactsWatch(process.seat, world.partition, world.name, tools(world), process.events.append)
     made = process.worker(lost=lost)

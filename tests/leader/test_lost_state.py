@@ -1,4 +1,4 @@
-"""Facts are missing from the tier-state topic: nobody writes or deletes by what is left, and everybody says why."""
+"""Facts are missing from the tier-state topic: no process writes or deletes by the rest, and each reports why."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def tiered(world: World) -> set[str]:
 
 
 def lost(world: World) -> None:
-    """The topic is made anew, with ``tierstate init`` alone."""
+    """Re-create the topic, with ``tierstate init`` alone."""
     world.topic = FaultyTopic(world.clock)
 
 

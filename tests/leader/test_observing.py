@@ -1,4 +1,4 @@
-"""What is asked of the broker, how often, and what the disk looks like while the broker works on it."""
+"""Questions to the broker, how often they are asked, and the disk while the broker works on it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Counted:
 
     @property
     def control(self) -> Any:
-        """As the seam."""
+        """Return this object in place of the broker's control."""
         return self
 
 

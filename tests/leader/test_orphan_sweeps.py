@@ -229,7 +229,7 @@ def check_expiry_with(world: World, stray: str) -> None:
 
 
 def test_one_prefix_inside_another_is_not_looked_at_twice(late: Late, world: World) -> None:
-    """Whoever sets the key prefix to a folder of segments has one folder below the other."""
+    """One folder is below the other if the key prefix is set to a folder of segments."""
     keys = late.land()
     inner = ObjectKeys(KEYS.partition_prefix(world.name, world.topic_id, 0))
     stray = f"{inner.partition_prefix(world.name, world.topic_id, 0)}stray"

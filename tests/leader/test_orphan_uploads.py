@@ -1,4 +1,4 @@
-"""Uploads that never ended: of attempts that did, they are aborted; of one in progress, or of nobody, they stay."""
+"""Unfinished uploads: those of ended attempts are aborted; those in progress or of unknown origin stay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Orphans: an object is condemned only by a fact that names its segment; what nobody knows is reported and stays."""
+"""Orphans: only a fact that names its segment condemns an object; unknown objects are reported and stay."""
 
 from __future__ import annotations
 

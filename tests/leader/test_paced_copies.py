@@ -102,7 +102,7 @@ def test_a_rate_of_zero_is_none(world: World) -> None:
 
 
 def leader_of(world: World, **settings: dict[str, Any]) -> tuple[LeaderRole, list[Event]]:
-    """As `tierstate agent` wires it, over this world."""
+    """Return a leader for this world, wired as `tierstate agent` does, and its events."""
     seat, events = world.process().seat, list[Event]()
     leader = open_leader(
         Settings.model_validate({"tiering": {"include": [".*"]}, **settings}),
@@ -145,7 +145,7 @@ def test_an_agents_attempt_aborts_itself_when_it_is_older_than_half_the_sweep_gr
 
 
 class Stopping(ManualClock):
-    """Somebody stops the agent while it sleeps."""
+    """A test stops the agent while it sleeps."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -185,6 +185,6 @@ def test_a_copy_without_a_rate_is_stopped_before_its_next_piece(world: World) ->
     world.faults = stop
     with pytest.raises(Unavailable, match="stopping"):
         process.copy_next(reign)
-    # one request asks whether the store is there, before anything is said; what follows the two pieces removes them
+    # one request asks whether the store is there, before the first fact; after the two pieces come their deletions
     assert asked == ["head", "part", "part", "delete", "delete", "delete"]
     assert world.objects() == set()

@@ -20,7 +20,7 @@ def nobody_tells(descriptor: int, begin: int, end: int) -> list[tuple[int, int]]
 
 
 def copied(tmp_path: Path, *hot: tuple[int, int]) -> tuple[list[bool], list[bool]]:
-    """Which pages were there before a copy, and after; pages ``hot`` were read by somebody else before."""
+    """Return which pages were cached before and after a copy; the pages ``hot`` had been read by another process."""
     path = tmp_path / "orders-0" / f"{0:020d}.log"
     with checked(tmp_path, LOG, 120) as log:
         make_cold(path)
@@ -33,8 +33,8 @@ def copied(tmp_path: Path, *hot: tuple[int, int]) -> tuple[list[bool], list[bool
 
 
 def assert_only_these(found: list[bool], wanted: list[bool]) -> None:
-    """No other page, and of these hardly any is missing: a kernel takes single clean pages when it likes (some in a
-    minute, with nobody reading or dropping any); a copy that lets go of what is not its own does so by whole windows.
+    """Check that no other page is there, and hardly any of these is missing: a kernel takes single clean pages when it
+    likes (some in a minute, with no reads or drops); a copy that drops what is not its own does so by whole windows.
     """
     assert not [page for page, (has, may) in enumerate(zip(found, wanted, strict=True)) if has and not may]
     assert sum(wanted) - sum(found) <= sum(wanted) // 50

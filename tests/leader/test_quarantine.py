@@ -38,9 +38,9 @@ def late(world: World) -> Late:
 
 
 def aside(world: World) -> dict[str, bytes]:
-    """By the key it had."""
-    found = [each.key for each in world.store.list(ASIDE)]
-    return {key.removeprefix(ASIDE).rsplit(".", 2)[0]: world.store.get(key) for key in found}
+    """Return what is in quarantine, by its original key."""
+    keys = [each.key for each in world.store.list(ASIDE)]
+    return {key.removeprefix(ASIDE).rsplit(".", 2)[0]: world.store.get(key) for key in keys}
 
 
 def test_what_is_swept_is_kept_below_the_prefix_and_no_listing_takes_it_for_a_segment(late: Late, world: World) -> None:

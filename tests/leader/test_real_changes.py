@@ -1,6 +1,6 @@
-"""An agent that runs beside a real broker, and what changes meanwhile: a roll, the topic's settings, the disk.
+"""An agent of a real broker, and changes while it runs: a roll, the topic's settings, the disk.
 
-Nobody calls it but the system and the broker themselves.
+Only the operating system and the broker call for looks.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def test_retention_that_is_shortened_acts_within_a_minute_and_without_a_restart(
 
 @dataclass
 class TwoDisks(RealTopic):
-    """On a broker with two log folders."""
+    """A topic on a broker with two log folders."""
 
     def log_folders(self, index: int) -> list[Path]:
         first = self.sandbox.brokers[index].log_dir

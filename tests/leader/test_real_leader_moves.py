@@ -15,7 +15,7 @@ pytestmark = pytest.mark.kafka
 
 
 def next_leader(topic: RealTopic, asked: int, old: int) -> int | None:
-    """None while the cluster has none, or no controller to ask: the one that died may have been it."""
+    """Return None while the cluster has none, or no controller to ask: the dead broker may have been it."""
     try:
         with topic.agent(asked) as probe:
             found = topic.leads(probe.broker)

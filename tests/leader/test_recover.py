@@ -281,7 +281,7 @@ def test_without_an_archive_nothing_below_the_largest_log_start_comes_back(world
     recovered = Target.fresh(world).recover([found])
     assert [segment.offsets.start for segment in recovered.readable] == world.rolled[2:4]
     assert recovered.log_start == start
-    # with the archive it is known that nobody had deleted them yet
+    # the archive shows that they had not been deleted yet
     proven = plan(world, history(world))
     assert not proven.left_out
     assert same_meaning(Target.fresh(world).recover([proven]), world.view())

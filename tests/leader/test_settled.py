@@ -1,4 +1,4 @@
-"""What people settled, in the rules: nothing of a kept segment goes, and orders pass through an unknown lineage."""
+"""Settled facts in the rules: nothing of a kept segment goes, and orders pass through an unknown lineage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose transaction holds the last stable offset: said for people, asked seldom, and never in the way of an act."""
+"""The transaction that holds the last stable offset: shown to people, asked for seldom, never delaying an act."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ def counting(process: Process) -> Counting:
 
 @pytest.fixture
 def worker(process: Process) -> PartitionWorker:
-    """Pinned since now."""
+    """A worker whose last stable offset is pinned from now on."""
     process.world.broker.open_transaction(process.world.name, 0, Offset(1))
     return process.work()
 
 
 def later(process: Process, worker: PartitionWorker, seconds: float) -> str:
-    """What is said of the copy after so long."""
+    """Return the reason why nothing is copied after so many seconds."""
     process.world.clock.advance(seconds)
     process.work(worker)
     return process.status().not_copied or ""

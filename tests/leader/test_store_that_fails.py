@@ -1,4 +1,4 @@
-"""A store that takes no manifest, or nothing, for hours: neither objects nor facts pile up, and all is said."""
+"""A store that takes no manifest, or nothing, for hours: neither objects nor facts pile up, and all is reported."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def work_until_failed(world: World, process: Process, worker: PartitionWorker, t
 
 
 def test_a_store_that_is_away_is_asked_before_a_fact_says_that_a_copy_began(world: World) -> None:
-    """Else every partition would write two facts an attempt, which nobody can erase before the store is back."""
+    """Else every partition would write two facts per attempt, which cannot be erased before the store is back."""
 
     def away(operation: str, key: str, writes: int) -> None:
         raise StorageUnavailable("no answer")
@@ -89,7 +89,7 @@ def test_what_a_store_kept_from_being_copied_that_was_away_is_copied_as_soon_as_
 @pytest.mark.extended
 @pytest.mark.parametrize("error", REFUSALS, ids=lambda error: type(error).__name__)
 def test_nothing_piles_up_over_fifty_failed_attempts_and_nothing_is_left(error: TierstateError, world: World) -> None:
-    """What may still land keeps its facts for a while: at most the attempts of that while, however long it goes on."""
+    """Facts of what may still land stay for a while: at most of the attempts of that while, however long it goes on."""
     process = world.process()
     worker = process.worker()
     refuse_manifests(world, error)

@@ -1,4 +1,4 @@
-"""Sweeping: what nobody finished goes, once this very process has seen it so for the whole grace."""
+"""Sweeping: unfinished segments go, once this very process has seen them so for the whole grace."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ def look(reign: Reign, seen: dict[RemoteSegmentId, float]) -> StartDelete | NoSw
 
 
 def say_fenced_copy(world: World, old: Reign, start: int, end: int) -> RemoteSegmentId:
-    """A copy that was finished, whose facts land when its term does not rule any more."""
+    """Append a finished copy whose facts land when its term no longer rules."""
     key = ObjectKeys().base_key(world.name, world.topic_id, 0, start, build.segment_id(9))
     segment = replace(build.segment(9, old.term, start, end), partition=world.partition, object_key=key)
     attempt = replace(build.attempt(9, old.term, start, end), partition=world.partition, object_key=key)

@@ -57,7 +57,7 @@ def away_for_an_epoch(world: World) -> Process:
 
 
 def settle(world: World, process: Process, lineage: Lineage) -> str:
-    """And the agent hears of it."""
+    """Append a settled lineage, of which the agent hears."""
     fact = LineageSettled(world.partition, FactId.of(b"settled by a man"), lineage, "ops", TimestampMs(7))
     world.topic.append(0, key_of(fact), encode_fact(fact))
     process.view.require_fresh(0, 0)

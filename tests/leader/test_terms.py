@@ -1,4 +1,4 @@
-"""Terms: one agent at a time, unknown outcomes are never repeated, and whoever is fenced stops at once."""
+"""Terms: one agent at a time, unknown outcomes are never repeated, and a fenced agent stops at once."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_a_lineage_that_no_fact_can_name_has_a_reason_of_its_own(world: World) -
 
 @pytest.mark.parametrize("before", [False, True])
 def test_a_term_whose_own_fact_is_gone_takes_no_further_step(before: bool, world: World) -> None:
-    """Whoever cut the topic or erased the key: what this term says nobody could read any more."""
+    """The topic was cut or the key erased: what this term writes could not be read by any follower."""
     if before:
         world.process().begin()
     reign = world.process().begin()
@@ -204,7 +204,7 @@ def test_a_trimmer_that_is_fenced_in_the_middle_of_a_step_trims_nothing(step: st
 @pytest.mark.parametrize("back", [False, True])
 @pytest.mark.parametrize("step", [*COPY_STEPS[:-1], *TRIM_STEPS])
 def test_leadership_that_moved_away_between_two_steps_ends_the_act(step: str, back: bool, world: World) -> None:
-    """Nobody else has written anything yet: only the broker itself can tell."""
+    """Only the broker itself can tell: another process has written nothing yet."""
     process = world.process()
     reign = process.copy_all() if step in TRIM_STEPS else process.begin()
 
@@ -346,7 +346,7 @@ def test_a_copy_finished_of_unknown_outcome_keeps_its_objects(world: World) -> N
 
 
 def test_a_view_that_does_not_apply_an_own_write_ends_the_term(world: World) -> None:
-    """What the view says after that is older than what this term knows: nothing may be decided on it."""
+    """The view is then older than what this term knows: nothing may be decided on it."""
     process = world.process()
     reign = process.begin()
     candidate = process.candidate(reign)
@@ -401,7 +401,7 @@ def test_lineage_is_continued_below_a_checkpoint_that_trimming_cut(new_world: Ca
 
 
 def test_a_lineage_that_nobody_continues_is_unknown_and_nothing_is_trimmed(new_world: Callable[..., World]) -> None:
-    """Every LeaderElected that knew the old epochs is gone from the view: what they were, nobody can say."""
+    """Every LeaderElected that knew the old epochs is gone from the view: they can no longer be known."""
     world = new_world("epochs", {"local.retention.bytes": "0"})
     process = world.process()
     process.work()

@@ -22,7 +22,7 @@ DAMAGE = ["producer", "first", "last", "stable", "version", "gone", "empty", "cu
 
 
 def damaged(how: str, good: bytes) -> bytes | None:
-    """As accidents leave it; the entry in the middle is hit."""
+    """Return the index as accidents leave it; the entry in the middle is hit."""
     entries = parse_transaction_index(good, "index")
     at = len(entries) // 2 * ENTRY_BYTES
     places = {"version": 1, "producer": 9, "first": 17, "last": 25, "stable": 33}
@@ -34,7 +34,7 @@ def damaged(how: str, good: bytes) -> bytes | None:
 
 
 def damage(world: World, base: int, how: str) -> bytes:
-    """What the file was."""
+    """Damage the index file, and return its original bytes."""
     file = world.file(base, ".txnindex")
     good = file.read_bytes()
     bad = damaged(how, good)
@@ -50,16 +50,16 @@ def index_of(world: World, segment: RemoteSegment) -> bytes | None:
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[RemoteSegment, ...]]:
-    """What is copied of folders that nobody damaged, by case."""
-    found = {}
+    """Return the segments copied from undamaged folders, by case."""
+    segments = {}
     for case in ("transactions", "opentxn"):
         world = World(tmp_path_factory.mktemp(case), case)
         process = world.process()
         process.copy_all()
         assert not [event for event in process.events if isinstance(event, TransactionIndexRebuilt)]
-        found[case] = world.view().readable
+        segments[case] = world.view().readable
         world.close()
-    return found
+    return segments
 
 
 @pytest.mark.parametrize("how", DAMAGE)
@@ -120,7 +120,7 @@ def test_what_is_aborted_is_known_without_any_producer_snapshot(
 def test_an_index_that_nothing_proves_otherwise_stops_the_copy_and_names_the_file(
     how: str, new_world: NewWorld
 ) -> None:
-    """Where no snapshot says what was open before, an entry below the segment cannot be made anew."""
+    """An entry below the segment cannot be rebuilt if no snapshot shows what was open before."""
     world = new_world("transactions")
     base = next(base for base in world.rolled if world.file(base, ".txnindex").exists())
     world.file(base, ".snapshot").unlink()
@@ -150,7 +150,7 @@ def test_a_damaged_snapshot_is_none(new_world: NewWorld) -> None:
 
 
 def test_a_segment_in_which_no_open_transaction_ends_is_passed_over(new_world: NewWorld) -> None:
-    """Its producer snapshot says so: what lies behind a segment is not read as long as a long transaction lasts."""
+    """Its producer snapshot shows that: what lies behind a segment is not read as long as a long transaction lasts."""
     world = new_world("opentxn")
     first, between = world.rolled[1], world.rolled[2]
     opened = open_before(between, world.file(between, ".snapshot").read_bytes(), "snapshot").transactions

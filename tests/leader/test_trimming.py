@@ -188,7 +188,7 @@ def test_an_order_to_pause_that_lands_after_the_decision_stops_the_trim(step: st
 
 
 def test_an_intention_that_does_not_stand_any_more_is_not_carried_out(world: World) -> None:
-    """Somebody erased it: nobody would know afterwards who cut the log."""
+    """It was erased: afterwards it would be unknown what cut the log."""
     process = world.process()
 
     def erase() -> None:

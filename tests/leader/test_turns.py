@@ -1,4 +1,4 @@
-"""Kinds of acts in turns: nobody starves, what fails waits for itself, and what an order stops."""
+"""Kinds of acts in turns: none starves, what fails waits for itself, and what an order stops."""
 
 from __future__ import annotations
 

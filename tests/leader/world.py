@@ -59,7 +59,7 @@ TRIMS_ALL = {"local.retention.bytes": "0"}
 
 class FaultyTopic(MemoryTierTopic):
     """The twin with a network: ``on_append(number, key)`` runs before an append lands, ``after_append`` after it,
-    ``on_end`` before an end is told.
+    ``on_end`` before an end is returned.
     """
 
     def __init__(self, clock: Clock | None = None) -> None:
@@ -81,7 +81,7 @@ class FaultyTopic(MemoryTierTopic):
         return position
 
     def keys(self) -> list[str]:
-        """Every fact so far, by key; no tombstones."""
+        """Return every fact so far, by key, without tombstones."""
         reader: TierReader = self.reader({0: Position(0)})
         return [entry.key for batch in reader.poll(0) for entry in batch.entries if entry.value is not None]
 
@@ -197,14 +197,14 @@ class World:
         self.file(base).write_bytes(data)
         return Offset(batch.base_offset)
 
-    # What stands in the end.
+    # The state in the end.
 
     def process(self, seed: int = 0, address: str = "b1:1") -> Process:
         self._processes.append(Process(self, seed or len(self._processes) + 1, address))
         return self._processes[-1]
 
     def view(self) -> PartitionView:
-        """As a follower that starts now sees it."""
+        """Return the partition as a follower that starts now sees it."""
         view = MemoryView(decode_fact)
         catch_up(self.topic, view, {0: self.topic.end(0)})
         return view.state(self.partition).view()
@@ -221,8 +221,8 @@ class World:
         return self.broker.bounds(self.name, 0).local_start
 
     def check_promises(self) -> PartitionView:
-        """What must hold at any time, whatever crashed: every readable segment is whole and true, no offset that the
-        broker gave up is without one, and facts name every object there is.
+        """Check what must hold at any time, whatever crashed: every readable segment is whole and true, no offset that
+        the broker gave up is without one, and facts name every object there is.
         """
         view = self.view()
         for segment in view.readable:
@@ -300,7 +300,7 @@ class Process:
         return PartitionWorker(tools, world.partition, world.name, orphans, lost)
 
     def work(self, worker: PartitionWorker | None = None) -> PartitionWorker:
-        """Until there is nothing to do, or something failed."""
+        """Work until there is nothing to do, or something failed."""
         worker = worker or self.worker()
         while worker.advance():
             pass
@@ -323,7 +323,7 @@ class Process:
         return run(copy_segment(reign, self.candidate(reign), self.tools))
 
     def copy_all(self) -> Reign:
-        """Every rolled segment, without trimming."""
+        """Copy every rolled segment, without trimming."""
         reign = self.begin()
         for _ in self.world.rolled:
             self.copy_next(reign)
@@ -344,7 +344,7 @@ def run_with(act: Act[R], step: str, happen: Callable[[], object]) -> R:
 def nobody_reads(
     partition: TopicIdPartition, name: str, bounds: LocalBounds, moment: float
 ) -> Mapping[str, Offset] | None:
-    """No consumer group ever holds anything."""
+    """Report that no consumer group holds anything."""
     return {}
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+import tierstate
 from tierstate.runtime.added_metrics import added, exposition, lasting
 from tierstate.runtime.listener import GatewayAnswered
 from tierstate.runtime.metrics import Metrics
@@ -61,6 +62,11 @@ def test_times_and_limits_of_processes_are_not_added_up() -> None:
     for name in ("process_start_time_seconds", "process_max_fds"):
         assert abs(both[name] - one[name]) < 60
     assert both["process_resident_memory_bytes"] > 1.5 * one["process_resident_memory_bytes"]
+
+
+def test_the_version_of_several_workers_is_one_process() -> None:
+    version = f"tierstate_build_info{ {'version': tierstate.__version__} }"
+    assert said(added([counted().families(), counted().families()]))[version] == 1
 
 
 def test_a_process_that_is_gone_goes_on_counting_and_holds_nothing_any_more() -> None:

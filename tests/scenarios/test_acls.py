@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
-import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -17,12 +15,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tests.broker.guarded import PASSWORDS, PLAIN, allow, binding, denied
+from tests.docs.blocks import executed
+from tests.docs.page_shell import PageShell
 from tests.sampled import sampled
 from tests.scenarios.house import Done, House, eventually, get, run, side_by_side
-from tierstate.broker.acls import AGENT, INIT, READER, Right, table
+from tierstate.broker.acls import AGENT, INIT, READER, Resource, Right, table
 from tierstate.consumer.records import read_records
-from tierstate.sandbox.artifacts import kafka_libs
-from tierstate.sandbox.java import find_java
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.spark.batch import BatchReader
 from tierstate.spark.options import parse_options
@@ -301,30 +299,26 @@ def test_the_table_of_the_documentation_is_this_one() -> None:
     assert table() in OPERATIONS.read_text()
 
 
-def test_kafkas_own_tool_takes_the_operations_as_the_page_for_production_writes_them(
+def test_kafkas_own_tool_takes_every_command_of_the_page_for_production(
     tls_kafka: KafkaSandbox, tmp_path: Path
 ) -> None:
     """It knows ``DescribeConfigs``, and not the name that the client library has for it."""
-    page = (OPERATIONS.parent / "production.md").read_text()
-    names = sorted(set(re.findall(r"--operation (\w+)", page)) - {"CreateTokens"})
-    (of_users,) = re.findall(r"^\$ACLS (.*--user-principal .*)$", page, re.M)
-    admin = tmp_path / "admin.properties"
-    admin.write_text(
+    shell = PageShell(
+        tmp_path / "shell", {"HOST:PORT": tls_kafka.bootstrap, "orders": "acls-page", "User:": "User:page-"}
+    )
+    (shell.folder / "admin.properties").write_text(
         "security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\nssl.truststore.type=PEM\n"
         f'sasl.jaas.config={PLAIN} username="admin" password="{PASSWORDS["admin"]}";\n'
         f"ssl.truststore.location={tls_kafka.client_config['ssl.ca.location']}\n"
     )
-    command = [find_java(), "-cp", f"{kafka_libs()}/*", "org.apache.kafka.tools.AclCommand"]
-    command += ["--bootstrap-server", tls_kafka.bootstrap, "--command-config", str(admin)]
-    operations = [word for name in names for word in ("--operation", name)]
-    of_topic = ["--topic", "acls-page", "--allow-principal", "User:guest", *operations]
-    for arguments in (of_topic, shlex.split(of_users)):
-        done = subprocess.run([*command, "--add", *arguments], capture_output=True, text=True, timeout=60)
-        assert done.returncode == 0, done.stdout
+    for block in executed("docs/production.md", __file__):
+        for command in block.commands():
+            done = shell.type(command)
+            assert done.returncode == 0, done
     assert "resourceType=USER, name=*" in done.stdout
     assert "operation=CREATE_TOKENS" in done.stdout
-    done = subprocess.run([*command, "--list", "--topic", "acls-page"], capture_output=True, text=True, timeout=60)
-    known = {right.operation.name for right in (*AGENT, *READER, *INIT)}
+    done = shell.type("${ACLS% --add} --list --topic orders")
+    known = {right.operation.name for right in (*AGENT, *READER) if right.resource is Resource.TOPICS}
     assert set(re.findall(r"operation=(\w+)", done.stdout)) == known
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,21 +11,21 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from tests.broker.beheading import cut
+from tests.docs.blocks import executed
 from tests.scenarios.house import Done, House, eventually
 from tierstate.broker.tier_topic import describe_topic_id
 from tierstate.sandbox.kafka import KafkaSandbox
 
 pytestmark = pytest.mark.kafka
 
-PAGE = Path(__file__).parents[2] / "docs" / "disasters.md"
+BLOCKS = executed("docs/disasters.md", __file__)
 RECORDS = 2_500
 
 
 def commands(title: str) -> list[list[str]]:
     """Those of the page's section with this title, word by word."""
-    section = PAGE.read_text().split(f"\n## {title}\n")[1].split("\n## ")[0]
-    (block,) = re.findall("```sh\n(.*?)```", section, re.DOTALL)
-    return [line.split() for line in block.splitlines()]
+    (block,) = [each for each in BLOCKS if each.heading == title]
+    return [line.split() for line in block.commands()]
 
 
 class Drill:
@@ -56,12 +55,18 @@ class Drill:
         return done
 
     def delete(self, topic: str) -> None:
-        self.admin.delete_topics([topic], operation_timeout=30)[topic].result(30)
-        eventually(lambda: topic not in self.admin.list_topics(timeout=60).topics)
+        deleted(self.house, topic)
 
     def nothing_is_lost(self) -> None:
         assert self.house.digests(self.topic) == self.whole
         assert self.house.objects() == self.objects
+
+
+def deleted(house: House, topic: str) -> None:
+    """The topic is gone, and brokers know it."""
+    admin = _admin(house)
+    admin.delete_topics([topic], operation_timeout=30)[topic].result(30)
+    eventually(lambda: topic not in admin.list_topics(timeout=60).topics)
 
 
 def _admin(house: House) -> Any:

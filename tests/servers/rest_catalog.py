@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -23,9 +24,7 @@ class RestCatalog(StoreServer):
 
     def __init__(self, folder: Path, warehouse: str, environment: Mapping[str, str]) -> None:
         """``environment``: more ``CATALOG_…``, as the server reads them (``__`` is ``-``)."""
-        sums = sums_of(HERE / "rest_catalog.sha256")
-        jars = Jars(f"iceberg-rest-{RELEASE}", "a REST catalog", HERE / "rest_catalog.xml", RELEASE, sums, 212)
-        self._jar = cached(jars) / f"iceberg-open-api-{RELEASE}.jar"
+        self._jar = _jar()
         settings = {"CATALOG_WAREHOUSE": warehouse, "CATALOG_URI": f"jdbc:sqlite:{folder}/rest.db", **environment}
         program = StoreProgram("iceberg-rest", "java", "", RELEASE, "java")
         super().__init__(program, lambda port, at: ["-Xmx512m", "-jar", str(self._jar)], folder, settings)
@@ -34,8 +33,24 @@ class RestCatalog(StoreServer):
         return find_java()
 
     def start(self) -> None:
-        self._environment["CATALOG_REST_PORT"] = str(self._port)
+        self.environment["CATALOG_REST_PORT"] = str(self._port)
         super().start()
+
+
+def sqlite_driver(folder: Path) -> Path:
+    """The JDBC driver of SQLite that the server carries, as a jar of its own."""
+    found = folder / "sqlite-jdbc.jar"
+    with zipfile.ZipFile(_jar()) as whole, zipfile.ZipFile(found, "w") as driver:
+        for name in whole.namelist():
+            if name.startswith(("org/sqlite/", "META-INF/services/java.sql.Driver")):
+                driver.writestr(name, whole.read(name))
+    return found
+
+
+def _jar() -> Path:
+    sums = sums_of(HERE / "rest_catalog.sha256")
+    jars = Jars(f"iceberg-rest-{RELEASE}", "a REST catalog", HERE / "rest_catalog.xml", RELEASE, sums, 212)
+    return cached(jars) / f"iceberg-open-api-{RELEASE}.jar"
 
 
 def rest_catalog(folder: Path, warehouse: str, environment: Mapping[str, str] | None = None) -> RestCatalog:

@@ -11,7 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -44,16 +44,26 @@ spark.stop()
 
 def rows_by_spark(uri: str, queries: Sequence[str], into: Path) -> list[pa.Table]:
     """What Spark shows of the tables of a REST catalog, there called ``lake``. ``into``: an empty folder."""
-    python, jar = _environment(), _jar()
+    catalog = {
+        "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.lake.type": "rest",
+        "spark.sql.catalog.lake.uri": uri,
+    }
+    return rows_of_catalog(catalog, queries, into)
+
+
+def rows_of_catalog(
+    catalog: Mapping[str, str], queries: Sequence[str], into: Path, jars: Sequence[Path] = ()
+) -> list[pa.Table]:
+    """The same of any catalog, by the settings that Spark wants for it. ``jars``: what it needs beside Iceberg."""
+    python = _environment()
     config = {
-        "spark.jars": str(jar),
+        "spark.jars": ",".join(map(str, [_jar(), *jars])),
         "spark.ui.enabled": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-        "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
-        "spark.sql.catalog.lake.type": "rest",
-        "spark.sql.catalog.lake.uri": uri,
+        **catalog,
     }
     environment = {
         "PATH": f"{Path(find_java()).parent}:/usr/bin:/bin",

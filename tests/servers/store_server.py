@@ -28,7 +28,10 @@ Arguments = Callable[[int, Path], Sequence[str]]
 
 
 class StoreServer:
-    """Use as a context manager. ``address`` is ``127.0.0.1:PORT``, ``url`` the same with ``http://``."""
+    """Use as a context manager. ``address`` is ``127.0.0.1:PORT``, ``url`` the same with ``http://``.
+
+    ``environment`` is that of the next `start`.
+    """
 
     def __init__(
         self,
@@ -39,7 +42,7 @@ class StoreServer:
         progress: Progress | None = None,
     ) -> None:
         self._program, self._arguments, self._progress = program, arguments, progress
-        self._environment = {**os.environ, **(environment or {})}
+        self.environment = {**os.environ, **(environment or {})}
         self._folder = folder
         self._ports = PortLease()
         self._starter = ThreadPoolExecutor(1, thread_name_prefix="store-server")  # its thread keeps the process alive
@@ -127,7 +130,7 @@ class StoreServer:
             return subprocess.Popen(
                 command,
                 cwd=self._folder,
-                env=self._environment,
+                env=self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

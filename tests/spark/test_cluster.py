@@ -20,10 +20,11 @@ import boto3
 import pytest
 
 from tests.consumer.tiered_cluster import TieredCluster
+from tests.docs.blocks import executed
 from tests.servers.store_programs import INSTALL, VERSITYGW, has_installer
 from tests.servers.store_server import versitygw
 from tests.spark.spark_cluster import SPARK_HOME, SparkCluster, make_environment, plain_environment
-from tests.wheels import ROOT, build_wheel
+from tests.wheels import build_wheel
 from tierstate.sandbox.kafka import KafkaSandbox
 
 pytestmark = [
@@ -142,20 +143,14 @@ def until(done: Any, patience_s: float = PATIENCE_S) -> None:
         time.sleep(0.05)
 
 
-def blocks() -> list[str]:
-    """The commands of docs/spark.md, "On a cluster"."""
-    section = (ROOT / "docs" / "spark.md").read_text().partition("## On a cluster")[2].partition("\n## ")[0]
-    return re.findall(r"```bash\n(.*?)```", section, re.DOTALL)
-
-
 @pytest.fixture(scope="module")
 def site(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("spark-cluster")
-    pack, submit = blocks()[:2]
+    pack, submit = (block.code for block in executed("docs/spark.md", __file__))
     making, installing, *then = pack.splitlines()
     assert (making, installing) == (
         "python3 -m venv environment",
-        "environment/bin/pip install 'tierstate[columns]' 'pandas<3'",
+        "environment/bin/pip install \"$(echo dist/tierstate-*.whl)[columns]\" 'pandas<3'",
     )
     make_environment(folder / "environment", build_wheel(folder / "wheel"))
     subprocess.run(["bash", "-euc", "\n".join(then)], cwd=folder, env=plain_environment(folder), check=True)

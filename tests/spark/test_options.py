@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tierstate.app.connection import store_options
+from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.settings_load import load_settings
 from tierstate.spark.options import Assigned, Matching, Subscribed, options_of, parse_options, parse_stream_options
 from tierstate.spark.positions import EARLIEST, LATEST, ByOffset, ByTime, Edge
@@ -72,7 +73,7 @@ def test_the_defaults_are_those_of_sparks_kafka_source() -> None:
         ({"startingOffsets": '{"orders":{"0":-3}}'}, "option startingOffsets: not an offset"),
         ({"startingOffsets": '{"orders":{"0":"5"}}'}, "option startingOffsets: not an offset"),
         ({"startingOffsets": '{"orders":{"x":5}}'}, "option startingOffsets is earliest, latest or JSON"),
-        ({"startingTimestamp": "noon"}, "option startingTimestamp is one time"),
+        ({"startingTimestamp": "noon"}, "option startingTimestamp: not a time"),
         ({"endingTimestamp": "-5"}, "option endingTimestamp: not a time"),
         ({"startingOffsetsByTimestamp": "[]"}, "option startingOffsetsByTimestamp is JSON"),
         ({"endingOffsetsByTimestamp": '{"orders":{"0":1.5}}'}, "option endingOffsetsByTimestamp: not a time"),
@@ -116,8 +117,17 @@ def test_one_time_wins_over_times_and_times_over_offsets(side: str) -> None:
     assert position() == ByOffset({("orders", 0): 7})
     given[f"{side}OffsetsByTimestamp"] = '{"orders":{"0":1000}}'
     assert position() == ByTime({("orders", 0): TimestampMs(1000)})
+    given[f"{side}OffsetsByTimestamp"] = '{"orders":{"0":"1970-01-01T00:00:01Z"}}'
+    assert position() == ByTime({("orders", 0): TimestampMs(1000)})
     given[f"{side}Timestamp"] = "2000"
     assert position() == ByTime(TimestampMs(2000))
+    given[f"{side}Timestamp"] = "1970-01-01T00:00:02"
+    assert position() == ByTime(TimestampMs(2000))
+    given[f"{side}Timestamp"] = "-1d"
+    day_ago = position()
+    assert isinstance(day_ago, ByTime)
+    assert isinstance(day_ago.times, int)
+    assert 0 <= SystemClock().now_ms() - day_ago.times - 86_400_000 < 600_000
 
 
 def test_columns_choose_and_order() -> None:

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -26,6 +25,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.types import BinaryType, StructField, StructType
 
+from tests.docs.blocks import executed
+from tests.docs.page_shell import replaced
 from tests.servers.schema_registry import registry
 from tests.spark.tiers import Tiers
 from tierstate.spark.typed_values import TypedValue, typed_value
@@ -63,7 +64,6 @@ DDL = (
     "four:binary,tags:array<string>,inner:struct<x:int>,others:map<string,array<struct<x:int>>>,wide:bigint,f:float,"
     "d:double,yes:boolean>"
 )
-PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
 TIMES = st.datetimes(datetime(1900, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC))
 INNERS = st.fixed_dictionaries({"x": st.none() | st.integers(-(2**31), 2**31 - 1)})
 ORDERS = st.fixed_dictionaries(
@@ -401,22 +401,12 @@ def test_a_query_reads_records_of_the_registry_and_says_the_place_of_one_that_is
 @pytest.mark.kafka
 def test_the_example_of_the_page_reads_what_was_written(spark: SparkSession, tiers: Tiers) -> None:
     name = tiers.create(f"typed-avro-page-{os.getpid()}")
-    code = PAGE.read_text().partition("`value.format=avro` makes")[2].partition("```python\n")[2].partition("```")[0]
+    (block,) = executed("docs/spark.md", __file__)
     names: dict[str, Any] = {"spark": spark}
-    exec(code.partition("orders = (")[0], names)
+    exec(block.code.partition("orders = (")[0], names)
     order, id = {"item": "pen", "at": datetime(2026, 1, 1, tzinfo=UTC)}, next(IDS)
     tiers.produce(name, 0, [{"value": written(names["schema"], order | {"id": each}, id)} for each in range(50)])
     with registry({id: (200, {"schema": names["schema"]})}) as server:
-        here = {
-            "127.0.0.1:9092": tiers.kafka.bootstrap,
-            "s3://bucket/prefix": tiers.folder.as_uri(),
-            '"subscribe", "orders"': f'"subscribe", "{name}"',
-            "http://127.0.0.1:8081": server.url,
-            ".load()": f'.option("tierstate.tier_state_topic", "{tiers.tier_state_topic}").load()',
-        }
-        for text, ours in here.items():
-            assert text in code
-            code = code.replace(text, ours)
-        exec(code, names)
+        exec(replaced(block.code, {**tiers.page_texts(name), "http://127.0.0.1:8081": server.url}), names)
         found = sorted(tuple(row) for row in names["orders"].select("value.id", "value.item").collect())
     assert found == [(each, "pen") for each in range(50)]

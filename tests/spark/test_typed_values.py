@@ -12,6 +12,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tests.docs.blocks import executed
+from tests.docs.page_shell import replaced
 from tests.spark.streams import ends
 from tests.spark.tiers import Tiers
 from tierstate.spark.options import parse_options
@@ -19,7 +21,6 @@ from tierstate.state.errors import InvalidRequest
 
 DDL = "id bigint, name string, at timestamp, nested struct<a:int>"
 JSON = {"value.format": "json", "value.schema": DDL}
-PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
 GIVEN = {"kafka.bootstrap.servers": "127.0.0.1:1", "tierstate.store": "file:///nowhere", "subscribe": "orders"}
 
 
@@ -123,15 +124,9 @@ def test_the_example_of_the_page_is_what_from_json_comes_to(spark: SparkSession,
     name = tiers.create(f"typed-page-{os.getpid()}")
     orders = [{"id": number, "item": f"item-{number % 3}", "price": number / 4, "tags": []} for number in range(50)]
     tiers.produce(name, 0, [{"value": json.dumps(order).encode()} for order in orders])
-    section = PAGE.read_text().partition("## Typed values")[2].partition("\n## ")[0]
-    code = section.partition("```python\n")[2].partition("```")[0]
-    said = {"127.0.0.1:9092": tiers.kafka.bootstrap, "s3://bucket/prefix": tiers.folder.as_uri()}
-    for text, here in (said | {'"subscribe", "orders"': f'"subscribe", "{name}"'}).items():
-        assert text in code
-        code = code.replace(text, here)
-    more = f'.option("tierstate.tier_state_topic", "{tiers.tier_state_topic}").load()'
+    (block,) = executed("docs/spark.md", __file__)
     names: dict[str, Any] = {"spark": spark}
-    exec(code.replace(".load()", more), names)
+    exec(replaced(block.code, tiers.page_texts(name)), names)
     found = {row[0]: float(row[1]) for row in names["by_item"].collect()}
     assert found == {f"item-{item}": sum(number / 4 for number in range(item, 50, 3)) for item in range(3)}
 

@@ -64,6 +64,15 @@ class Tiers:
             "tierstate.tier_state_topic": self.tier_state_topic,
         } | {name.replace("__", "."): value for name, value in more.items()}
 
+    def page_texts(self, topic: str) -> dict[str, str]:
+        """What stands in the place of the addresses of a program of `docs/spark.md`."""
+        return {
+            "127.0.0.1:9092": self.kafka.bootstrap,
+            "s3://bucket/prefix": self.folder.as_uri(),
+            '"subscribe", "orders"': f'"subscribe", "{topic}"',
+            ".load()": f'.option("tierstate.tier_state_topic", "{self.tier_state_topic}").load()',
+        }
+
     def create(self, name: str, partitions: int = 1, **config: str) -> str:
         settings = {"internal.segment.bytes": "8192", "retention.ms": "-1"} | {
             key.replace("_", "."): value for key, value in config.items()

@@ -123,7 +123,7 @@ def test_a_missing_library_is_named_by_its_extra(
         if name == library or name.startswith((f"{library}.", "tierstate.storage.gcs", "tierstate.storage.azure")):
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(MissingExtra, match=rf"tierstate\[{extra}\]"):
+    with pytest.raises(MissingExtra, match=rf"the extra \[{extra}\]"):
         open_store(url, StoreOptions("http://127.0.0.1:1"))
 
 
