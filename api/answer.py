@@ -13,9 +13,8 @@ from ..app.pool import Pool
 from ..fetch.piece import Fetched
 from ..state.offsets import Offset
 from ..state.routing import Tier
-from .answer_body import AnswerBody, Call, Chunk, Ready, ReadyBody
+from .answer_body import AnswerBody, Call, Chunk, StoredBody
 from .answer_memory import Held
-from .outgoing import BodyParts
 from .scan import Scan, ScanEnd
 
 Head = list[tuple[bytes, bytes]]
@@ -27,7 +26,7 @@ class Answer:
 
     head: Head
     said: dict[str, Any]
-    body: AnswerBody | ReadyBody
+    body: AnswerBody | StoredBody
     pool: Pool
 
 
@@ -36,7 +35,7 @@ def answer_of(
     piece: Fetched,
     tiers: Sequence[Tier],
     next_offset: Offset,
-    body: AnswerBody | ReadyBody,
+    body: AnswerBody | StoredBody,
     pool: Pool,
     scan: Scan | None = None,
 ) -> Answer:
@@ -89,18 +88,14 @@ class AnswerResponse(StreamingResponse):
     async def stream_response(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         ready, whole, nothing = self._body.ready, self._body.whole, not self._body.ready
-        while ready:  # what is sent is let go: it may be a view of the cache's
+        while ready:  # a chunk is let go when it was sent
             more = not whole or len(ready) > 1
-            await send({"type": "http.response.body", "body": _parts(ready.pop(0)), "more_body": more})
+            await send({"type": "http.response.body", "body": ready.pop(0), "more_body": more})
         if not whole:
             async for later in self.body_iterator:
                 await send({"type": "http.response.body", "body": later, "more_body": True})
         if not whole or nothing:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-def _parts(ready: Ready) -> BodyParts:
-    return ready if isinstance(ready, BodyParts) else BodyParts([ready])
 
 
 async def _rest(answer: Answer) -> AsyncIterator[Chunk]:

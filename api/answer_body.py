@@ -29,7 +29,6 @@ from ..state.routing import Isolation, Tier
 from .answer_memory import Held
 from .content_coding import Coding, coder_of
 from .media import ARROW, BATCHES, KAFKA_JSON, PARQUET
-from .outgoing import BodyParts
 from .record_forms import batches_trailer, form_of, require_json
 from .scan import Scan, ScanEnd
 
@@ -43,7 +42,6 @@ COLUMNS_BYTES = 100
 """A record's, of a block."""
 
 Chunk = bytes | memoryview
-Ready = Chunk | BodyParts
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +76,7 @@ class AnswerBody:
         """What the rest is made of."""
         self.short = False
         """Whether it ends before a batch that cannot be shown."""
-        self.ready: list[Ready] = []
+        self.ready: list[Chunk] = []
         self.size = 0
         """Of what is ready."""
         self.stored = 0
@@ -209,13 +207,15 @@ class AnswerBody:
             self.size += len(chunk)
 
 
-class ReadyBody:
-    """All of it, of one piece. As `AnswerBody`."""
+class StoredBody:
+    """The batches of one piece, as they are stored. It has the interface of `AnswerBody`."""
 
-    wants_more, whole, ended, short = False, True, True, False
+    wants_more, whole, ended = False, True, True
 
-    def __init__(self, ready: list[Ready], size: int, stored: int) -> None:
-        self.ready, self.size, self.stored = ready, size, stored
+    def __init__(self, call: Call, held: Held) -> None:
+        self.ready: list[Chunk] = []
+        self.size = self.stored = 0
+        self._place, self._held = (call.topic, call.partition), held
 
     def end(self) -> None:
         pass
@@ -223,27 +223,19 @@ class ReadyBody:
     def later(self) -> None:
         return None
 
-
-class StoredBody(ReadyBody):
-    """Batches as they are stored."""
-
-    def __init__(self, call: Call, held: Held) -> None:
-        super().__init__([], 0, 0)
-        self._place, self._held = (call.topic, call.partition), held
-
     def add(self, piece: Fetched) -> Offset:
         """The batches before a damaged one. Raises CorruptData where it is the first."""
         self._held.resize(2 * len(piece.data))
         source = piece.source(*self._place)
         try:
-            size = len(piece.data) if piece.checked else bytes_below(piece.data, piece.limit, source=source)
+            size = bytes_below(piece.data, piece.limit, source=source)
         except CorruptData:
             with naming(*self._place, piece.offset):
-                piece, self.short = as_written(piece, source), True
+                piece = as_written(piece, source)
             size = len(piece.data)
         whole = len(piece.data)
         trailer = batches_trailer(piece)
-        self.ready = [BodyParts([piece.data if size == whole else memoryview(piece.data)[:size], trailer])]
+        self.ready = [piece.data if size == whole else memoryview(piece.data)[:size], trailer]
         self.size, self.stored = size + len(trailer), whole
         return piece.next_offset
 

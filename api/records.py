@@ -28,7 +28,6 @@ from .access_log import ACCESS
 from .answer import Answer, AnswerResponse, answer_of
 from .answer_body import AnswerBody, Call, StoredBody
 from .answer_memory import Held
-from .at_hand import at_hand, at_hand_again, may_be_kept
 from .content_coding import coding_of
 from .credentials import Caller
 from .media import ARROW, BATCHES, JSON, KAFKA_BINARY, KAFKA_JSON, NDJSON, PARQUET, header, negotiate
@@ -128,11 +127,11 @@ async def read_records(
         encoding=encoding,
         values=_values(service, media_type) if decode else None,
     )
-    return await respond(request, service, call, _wanted(key, contains, filter_encoding))
+    return await _respond(request, service, call, _wanted(key, contains, filter_encoding))
 
 
-async def respond(request: Request, service: FetchService, call: Call, wanted: RecordFilter | None = None) -> Response:
-    """The answer to a call, also to one past the framework's routes. Raises what reads do, and what `permit` does."""
+async def _respond(request: Request, service: FetchService, call: Call, wanted: RecordFilter | None = None) -> Response:
+    """Return the answer to a call. Raises what reads raise, and what `permit` raises."""
     caller = caller_of(request)
     await service.permit(caller, call.topic, Need.READ)
     if (call.offset is None) == (call.timestamp is None):
@@ -146,9 +145,7 @@ async def respond(request: Request, service: FetchService, call: Call, wanted: R
     service.charge(caller.principal, 0)
     held = service.memory.hold()
     try:
-        answer = None if scan is not None else at_hand(service, call, caller, held)
-        if answer is None:
-            answer = await unless_gone(request, _answer(service, call, caller, held, scan))
+        answer = await unless_gone(request, _answer(service, call, caller, held, scan))
     except BaseException:
         held.release()
         raise
@@ -181,8 +178,6 @@ def _wanted(key: str | None, contains: str | None, encoding: Encoding) -> Record
 
 
 async def _answer(service: FetchService, call: Call, caller: Caller, held: Held, scan: Scan | None) -> Answer:
-    if scan is None and (found := await at_hand_again(service, call, caller, held)) is not None:
-        return found
     position = await _position(service, call)
     most = service.settings.max_bytes
     body = StoredBody(call, held) if call.media_type == BATCHES else AnswerBody(call, held, most, scan)
@@ -231,8 +226,6 @@ async def _answer(service: FetchService, call: Call, caller: Caller, held: Held,
             break  # what is there is an answer; the call for the next offset says what is wrong
     if not body.ended:
         body.end()
-    if taken == 1 and body.whole and not body.short and first.read is not None and scan is None and may_be_kept(call):
-        service.kept.offer(first.read, call, body.ready, body.stored, next_offset)
     return answer_of(call, first, tiers, next_offset, body, pool, scan)
 
 

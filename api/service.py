@@ -17,7 +17,7 @@ from ..app.plans import Plans
 from ..app.pool import Pool
 from ..app.registered_values import RegisteredValues
 from ..broker.error_codes import LeaderMoved
-from ..fetch.piece import AtHand, Fetched, LogicalBounds, LogicalTopic
+from ..fetch.piece import Fetched, LogicalBounds, LogicalTopic
 from ..runtime.clock import Clock
 from ..runtime.gateway_settings import Gateway
 from ..runtime.quota import ByteQuota
@@ -37,7 +37,6 @@ from .answer_memory import AnswerMemory
 from .auth import CALLER
 from .credentials import ANYBODY, Caller
 from .group_standings import AskingGroups, GroupStandings
-from .kept_answers import KeptAnswers
 from .long_polls import LongPolls, Place
 from .look import Look
 from .rights import Asking, CallerRights
@@ -49,8 +48,6 @@ SILENT_S = 5.0
 """Seconds that no broker is asked for what a view can answer, after none answered: each time somebody would wait."""
 TIERED_AGE_S = 2.0
 """Seconds that the list of tiered topics is used."""
-RENEWED_S = 0.4
-"""Seconds after which what a read at hand believes, for a second, is asked for again: else all would ask at once."""
 PRINCIPALS = 10_000
 """Quotas remembered; the one unused longest is forgotten."""
 PARTITIONS = 100_000
@@ -78,16 +75,6 @@ class GatewayReader(Protocol):
         isolation: Isolation,
         tier: Tier,
     ) -> Fetched: ...
-
-    def at_hand(
-        self, topic: str, partition: int, offset: int, *, max_bytes: int, isolation: Isolation, tier: Tier
-    ) -> AtHand | None: ...
-
-    def route_at_hand(
-        self, topic: str, partition: int, offset: int, *, isolation: Isolation, tier: Tier
-    ) -> Fetched | None: ...
-
-    def renew(self, topic: str, partition: int, offset: int, *, isolation: Isolation, tier: Tier) -> None: ...
 
     def is_tiered(self, topic: str) -> bool: ...
 
@@ -160,7 +147,6 @@ class FetchService:
         self.reader, self.settings, self.clock = reader, settings, clock
         self.pools = Pools(settings)
         self.memory = AnswerMemory(settings.memory)
-        self.kept = KeptAnswers(self.memory)
         auth = settings.auth
         self.rights = CallerRights(asking, self.pools.rights, clock, auth.cache, by_kafka=auth.rights == "kafka")
         self.groups = GroupStandings(groups, self.pools.groups, clock, auth.cache, by_kafka=auth.rights == "kafka")
@@ -171,7 +157,6 @@ class FetchService:
         self._tiered: tuple[float, frozenset[str]] = float("-inf"), frozenset()
         self._quotas: LRUCache[str, ByteQuota] = LRUCache(PRINCIPALS)
         self._local_starts: LRUCache[tuple[str, int], Offset] = LRUCache(PARTITIONS)
-        self._renewed: LRUCache[tuple[str, int], float] = LRUCache(PARTITIONS)
         self._under_way: dict[Hashable, asyncio.Task[object]] = {}
         self._lock = threading.Lock()
 
@@ -239,32 +224,6 @@ class FetchService:
         if topic in tiered or await self.pools.metadata.run(lambda: self.reader.tiered_without_brokers(topic)):
             return True  # as it was last seen
         raise failure
-
-    def stays_at_hand(self, topic: str, partition: int, offset: int, isolation: Isolation, tier: Tier) -> None:
-        """What a read at hand was routed by is asked for again in time."""
-        now, place = self.clock.monotonic(), (topic, partition)
-        if now - self._renewed.get(place, float("-inf")) >= RENEWED_S:
-            self._renewed[place] = now
-            self._ahead(lambda: self.reader.renew(*place, offset, isolation=isolation, tier=tier), place)
-
-    async def at_hand_again(self, topic: str, partition: int, offset: int, isolation: Isolation, tier: Tier) -> bool:
-        """Whether reads that were at hand may be so again: what they are routed by was asked for, once for all who
-        wait. After a pause all clients of a partition come at the same moment.
-        """
-        place = topic, partition
-        if place not in self._renewed:
-            return False
-        self.stays_at_hand(topic, partition, offset, isolation, tier)
-        asked = self._under_way.get(place)
-        if asked is None:
-            return False
-        await asyncio.wait({asked})
-        failed = None if asked.cancelled() else asked.exception()
-        if isinstance(failed, (BrokerUnavailable, TimedOut)):
-            self._silent_until = self.clock.monotonic() + SILENT_S
-        if failed is not None:
-            self._renewed.pop(place, None)  # nobody waits for it again before a read was at hand
-        return failed is None
 
     def _ahead(self, call: Callable[[], object], name: Hashable) -> None:
         """Before anybody waits for it, one of a name at a time. Who needs it finds out what it fails with."""

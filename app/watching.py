@@ -69,7 +69,6 @@ def longest_silence(settings: Settings) -> dict[str, float]:
         "rights watch": BROKER_S,
         "folder watch": BROKER_S,
         "gateway": SLACK_S,
-        "workers": SLACK_S,
         "proxy": SLACK_S,
     }
 

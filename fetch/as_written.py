@@ -22,7 +22,7 @@ def as_written(piece: Fetched, source: str) -> Fetched:
     limit = piece.limit if piece.limit < piece.bounds.local_start else None
     stop, reached, wrong = 0, piece.offset, None
     try:
-        for batch in iter_batches(piece.data, source=source, position=piece.position, verify_crc=not piece.checked):
+        for batch in iter_batches(piece.data, source=source, position=piece.position):
             if limit is not None and batch.last_offset >= limit:
                 wrong = CorruptData(
                     "a batch reaches beyond where its log ends", file=source, offset=piece.offset, limit=limit

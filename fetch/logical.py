@@ -28,7 +28,6 @@ from ..state.errors import (
     ObjectNotFound,
     OffsetOutOfRange,
     SegmentExpired,
-    TierstateError,
     TierStateLost,
 )
 from ..state.ids import TopicIdPartition
@@ -55,8 +54,7 @@ from ..state.segment import RemoteSegment, SegmentState
 from ..state.view import TierView
 from .confirmation import Confirmation
 from .local import LocalTier
-from .piece import AtHand, Fetched, LogicalBounds, naming
-from .prefetch import Following
+from .piece import Fetched, LogicalBounds, naming
 from .recent_views import VIEW_AGE_S, RecentViews
 from .remote import RemotePiece, RemoteTier
 
@@ -97,7 +95,6 @@ class LogicalPartition:
         self._tier_partition = view.tier_partition(partition)
         self._lock = threading.Lock()
         self._bounds: tuple[float, LocalBounds] | None = None
-        self._routed_by: tuple[float, PartitionView, LocalBounds] | None = None
 
     def view(self) -> PartitionView:
         """Return the partition as it is in the view now."""
@@ -182,11 +179,7 @@ class LogicalPartition:
             where = self._routed(self.view(), self.local_bounds(BOUNDS_AGE_S), offset, isolation, tier)
             if not isinstance(where, ReadRemote):
                 return where
-            asked_at, view, bounds = self._clock.monotonic(), self.recent_view(), self.local_bounds(BOUNDS_AGE_S)
-            where = self._routed(view, bounds, offset, isolation, tier)
-            with self._lock:
-                self._routed_by = asked_at, view, bounds
-            return where
+            return self._routed(self.recent_view(), self.local_bounds(BOUNDS_AGE_S), offset, isolation, tier)
         except LineageUnconfirmed:  # the bounds may be those of the previous leader
             bounds = self.local_bounds()
             return self._routed(self.recent_view(), bounds, offset, isolation, tier)
@@ -202,59 +195,6 @@ class LogicalPartition:
             confirmed = self._confirmation.of(view, bounds)
             where = route(view, bounds, offset, isolation=isolation, tier=tier, confirmed=confirmed)
         return _left_to_the_broker(where, bounds, tier)
-
-    def at_hand(self, offset: int, ask: Ask) -> AtHand | None:
-        """Return what `fetch` would from the remote tier, if no request and no wait is needed: an earlier read was
-        routed by the same view and bounds, these are young enough, and the bytes are in memory. None: use `fetch`.
-        """
-        routed = self._routed_at_hand(offset, ask)
-        if routed is None:
-            return None
-        where, following = self._wanted(routed[0], ask)
-        held = self.remote.at_hand(where.segment, where.offsets, ask.max_bytes, ask.isolation, following)
-        if held is None:
-            return None
-        piece = self._of_remote(where, held.piece, *routed[1:])
-        return AtHand(
-            piece, held.stop - held.start, partial(self._is_routed_by, *routed[1:]), partial(self.remote.data, held)
-        )
-
-    def route_at_hand(self, offset: int, ask: Ask) -> Fetched | None:
-        """Return the place that `at_hand` would read, without data."""
-        routed = self._routed_at_hand(offset, ask)
-        if routed is None:
-            return None
-        where, _ = self._wanted(routed[0], ask)
-        return self._of_remote(where, RemotePiece(b"", (), where.offsets.start), *routed[1:])
-
-    def renew(self, offset: int, isolation: Isolation, tier: Tier) -> None:
-        """Renew the view and the bounds that `at_hand` routes by. Raises as `fetch`."""
-        self.local_bounds()
-        self._routed_by_hints(offset, isolation, tier)
-
-    def _believed(self) -> tuple[PartitionView, LocalBounds] | None:
-        """Return the view and bounds that route reads at hand, or None if they are too old."""
-        with self._lock:
-            cached = self._routed_by
-        return None if cached is None or self._clock.monotonic() - cached[0] >= BOUNDS_AGE_S else cached[1:]
-
-    def _is_routed_by(self, view: PartitionView, bounds: LocalBounds) -> bool:
-        """Return whether these still route reads. A view is the same object as long as no fact changes it."""
-        routing = self._believed()
-        return routing is not None and routing[0] is view and routing[1] == bounds
-
-    def _routed_at_hand(self, offset: int, ask: Ask) -> tuple[ReadRemote, PartitionView, LocalBounds] | None:
-        routing = self._believed()
-        if routing is None:
-            return None
-        view, bounds = routing
-        confirmed = self._confirmation.known(view, bounds)
-        try:
-            where = route(view, bounds, offset, isolation=ask.isolation, tier=ask.tier, confirmed=confirmed)
-        except TierstateError:
-            return None
-        where = _left_to_the_broker(where, bounds, ask.tier)
-        return (where, view, bounds) if isinstance(where, ReadRemote) and where.offsets.start == offset else None
 
     def fetch(self, offset: int, ask: Ask) -> Fetched:
         """Return one piece from ``offset``; empty only at the end of the log or at ``ask.end``.
@@ -330,22 +270,15 @@ class LogicalPartition:
         )
 
     def _fetch_remote(self, where: ReadRemote, ask: Ask) -> Fetched:
-        where, following = self._wanted(where, ask)
-        with naming(self.topic, self.partition.partition, where.offsets.start):
-            piece = self.remote.read(where.segment, where.offsets, ask.max_bytes, ask.isolation, following)
-        return self.of_remote(where, piece)
-
-    def _wanted(self, where: ReadRemote, ask: Ask) -> tuple[ReadRemote, Following]:
-        """Return the part of ``where`` that is requested, and what follows it."""
         last = where.offsets.end if ask.end is None else min(where.offsets.end, ask.end - 1)
         part = ReadRemote(where.segment, OffsetRange(where.offsets.start, Offset(last)))
-        return part, partial(self.following, where, ask)
+        following = partial(self.following, where, ask)
+        with naming(self.topic, self.partition.partition, part.offsets.start):
+            piece = self.remote.read(part.segment, part.offsets, ask.max_bytes, ask.isolation, following)
+        return self.of_remote(part, piece)
 
     def of_remote(self, where: ReadRemote, piece: RemotePiece) -> Fetched:
         """Return the piece that was read there, with the current bounds."""
-        return self._of_remote(where, piece, self.view(), self.local_bounds(BOUNDS_AGE_S))
-
-    def _of_remote(self, where: ReadRemote, piece: RemotePiece, view: PartitionView, bounds: LocalBounds) -> Fetched:
         return Fetched(
             data=piece.data,
             tier=Tier.REMOTE,
@@ -353,9 +286,8 @@ class LogicalPartition:
             offset=where.offsets.start,
             next_offset=piece.next_offset,
             limit=Offset(where.offsets.end + 1),
-            bounds=self._logical(view, bounds),
+            bounds=self._logical(self.view(), self.local_bounds(BOUNDS_AGE_S)),
             topic_id=self.partition.topic_id,
-            checked=piece.checked,
             read=where,
             position=piece.position,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -80,8 +80,6 @@ class Fetched:
     bounds: LogicalBounds
     view_age_s: float | None = None
     topic_id: TopicId | None = None
-    checked: bool = field(default=False, compare=False)
-    """Whether every CRC of the data was right, and all of it begins below ``limit``."""
     read: ReadRemote | None = field(default=None, compare=False)
     """Where it was read in the remote tier."""
     position: int = field(default=0, compare=False)
@@ -130,19 +128,3 @@ def records(fetched: Fetched, topic: str, partition: int, **options: Any) -> Ite
             end=fetched.limit,
             **options,
         )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class AtHand:
-    """A read of the remote tier without requests and waits, planned once for many clients that ask for the same.
-
-    ``piece``: the result without its data, which has ``size`` bytes and checked CRCs. Call ``holds`` before each use: a
-    log that was trimmed, expired, extended or re-created is routed differently.
-    """
-
-    piece: Fetched
-    size: int
-    holds: Callable[[], bool]
-    """Whether a read would be routed in this way now: by a name, view and bounds that are at most a second old."""
-    data: Callable[[], Sequence[bytes | memoryview] | None]
-    """Views of the chunk cache, not to be kept while waiting for anything. None: the cache no longer has all of it."""

@@ -27,7 +27,7 @@ from .gone import NoBroker, gone_id
 from .local import LocalTier
 from .logical import Ask, LogicalPartition
 from .older_epochs import remote_epoch_end
-from .piece import PIECE_BYTES, PIECES_AHEAD, AtHand
+from .piece import PIECE_BYTES, PIECES_AHEAD
 from .piece import Fetched as Fetched
 from .piece import LogicalBounds as LogicalBounds
 from .piece import LogicalTopic as LogicalTopic
@@ -155,42 +155,6 @@ class LogReader:
         Raises OffsetOutOfRange (seek), LogGap, SegmentExpired, CorruptData, Fenced, Unavailable. Skips nothing.
         """
         return self.partition(topic, partition).fetch(offset, Ask(max_bytes, isolation, tier, end, wait_s))
-
-    def at_hand(
-        self, topic: str, partition: int, offset: int, *, max_bytes: int, isolation: Isolation, tier: Tier
-    ) -> AtHand | None:
-        """Return what `fetch` would from the remote tier, if no request and no wait is needed. None: use `fetch`."""
-        log = self._at_hand(topic, partition)
-        piece = None if log is None else log.at_hand(offset, Ask(max_bytes, isolation, tier))
-        if log is None or piece is None:
-            return None
-        topic_id, routed = log.partition.topic_id, piece.holds
-        return replace(piece, holds=lambda: self._believed(topic) == topic_id and routed())
-
-    def route_at_hand(
-        self, topic: str, partition: int, offset: int, *, isolation: Isolation, tier: Tier
-    ) -> Fetched | None:
-        """Return the place that `at_hand` would read, without data."""
-        log = self._at_hand(topic, partition)
-        return None if log is None else log.route_at_hand(offset, Ask(FETCH_BYTES, isolation, tier))
-
-    def renew(self, topic: str, partition: int, offset: int, *, isolation: Isolation, tier: Tier) -> None:
-        """Renew what `at_hand` trusts for a while, before it is too old. Raises as `fetch`."""
-        self.topic(topic, fresh=True)
-        self.partition(topic, partition).renew(offset, isolation, tier)
-
-    def _at_hand(self, topic: str, partition: int) -> LogicalPartition | None:
-        topic_id = self._believed(topic)
-        if topic_id is None:
-            return None
-        with self._lock:
-            return self._partitions.get((topic, TopicIdPartition(topic_id, partition)))
-
-    def _believed(self, topic: str) -> TopicId | None:
-        """Return the topic id that has this name, or None if it was not asked for recently."""
-        with self._lock:
-            cached = self._topics.get(topic)
-        return None if cached is None or self._clock.monotonic() - cached[0] >= TOPIC_AGE_S else cached[1].topic_id
 
     def fetch_without_brokers(
         self, topic: str, partition: int, offset: int, *, max_bytes: int = FETCH_BYTES, isolation: Isolation

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import sha256
 
 import numpy as np
@@ -25,10 +25,10 @@ from ..state.ids import TopicIdPartition
 from ..state.object_keys import ObjectKeys, ObjectKind, object_key
 from ..state.object_name import require_own
 from ..state.offsets import Offset, OffsetRange
-from ..state.routing import EVERYTHING, Isolation
+from ..state.routing import Isolation
 from ..state.segment import AbortedRange, AbortedRanges, RemoteSegment
 from ..storage.object_store import ObjectReader
-from ..storage.segment.buffers import Bytes, joined
+from ..storage.segment.buffers import joined
 from ..storage.segment.cache import ChunkCache
 from ..storage.segment.encryption import KeyUnwrapper
 from ..storage.segment.log_chunks import ObjectReads
@@ -66,23 +66,8 @@ class RemotePiece:
     data: bytes | memoryview
     aborted: tuple[AbortedRange, ...]
     next_offset: Offset
-    checked: bool = False
-    """Whether every CRC was found right."""
     position: int = 0
     """Of the plain log, where the data begins."""
-
-
-@dataclass(frozen=True, slots=True)
-class HeldPiece:
-    """A cached piece with its CRCs checked: bytes ``start`` to ``stop`` of the plain log. Valid while the cache's count
-    of evictions is ``evictions``: until then its bytes are the same that were checked."""
-
-    piece: RemotePiece
-    """The piece without its data."""
-    reader: SegmentReader
-    start: int
-    stop: int
-    evictions: int
 
 
 def open_segment(
@@ -157,7 +142,6 @@ class RemoteTier:
         self._ends: LRUCache[tuple[TopicIdPartition, int], None] = LRUCache(REMEMBERED_POSITIONS)
         self._times: LRUCache[str, bytes] = LRUCache(REMEMBERED_POSITIONS)
         """SHA-256 of the time indexes that were verified."""
-        self._proven: LRUCache[tuple[str, OffsetRange, int, Isolation], HeldPiece] = LRUCache(REMEMBERED_POSITIONS)
 
     def open(self, segment: RemoteSegment) -> SegmentReader:
         """Open a segment like `open_segment`, once."""
@@ -265,76 +249,6 @@ class RemoteTier:
             if batches.finished or batches.first is not None:
                 break
         return batches, position
-
-    def at_hand(
-        self,
-        segment: RemoteSegment,
-        offsets: OffsetRange,
-        max_bytes: int,
-        isolation: Isolation,
-        following: Following = nothing,
-    ) -> HeldPiece | None:
-        """Read as `read`, if no wait is needed: the segment is open, the place known, the bytes cached. Else None.
-
-        CRCs are checked, once while the bytes are cached. None where anything is damaged, too. `data` has the bytes.
-        """
-        key = segment.object_key, offsets, max_bytes, isolation
-        with self._lock:
-            opened = self._open.get(segment.object_key)
-            position = self._positions.get((segment.object_key, offsets.start))
-            proven = self._proven.get(key)
-        if offsets.start == segment.offsets.start:
-            position = 0
-        if opened is None or opened[0] != segment or position is None:
-            return None
-        reader = opened[1]
-        if proven is not None and proven.evictions == self.cache.evictions:
-            self._remember(segment, proven.piece.next_offset, None)
-        else:
-            try:
-                proven = self._proven_at(segment, reader, position, offsets, max_bytes, isolation)
-            except CorruptData:  # `read` says where, and returns what is before it
-                return None
-            if proven is None:
-                return None
-            with self._lock:
-                self._proven[key] = proven
-        if self._goes_on(segment, offsets.start):
-            self.prefetch.after(reader, position + max_bytes, offsets, following)
-        return proven
-
-    def _proven_at(
-        self,
-        segment: RemoteSegment,
-        reader: SegmentReader,
-        position: int,
-        offsets: OffsetRange,
-        max_bytes: int,
-        isolation: Isolation,
-    ) -> HeldPiece | None:
-        from ..log.decode import bytes_below
-
-        evictions = self.cache.evictions
-        cached = reader.held(position, min(position + max(max_bytes, BATCH_PREFIX.size), reader.plain_bytes))
-        window = None if cached is None else cached[0] if len(cached) == 1 else joined(cached)
-        if window is None or not holds_a_batch(window):
-            return None
-        order = BatchOrder(reader, segment, offsets.start)
-        taken = batches_of(memoryview(window), reader.log.key, position, offsets, order)
-        if taken.first is None:
-            return None
-        bytes_below(taken.data, EVERYTHING, source=reader.log.key)
-        stop = position + taken.stop
-        piece = self._handed_out(segment, reader, offsets, isolation, taken, stop)
-        return HeldPiece(replace(piece, data=b"", checked=True), reader, taken.first.position, stop, evictions)
-
-    def data(self, held: HeldPiece) -> list[Bytes] | None:
-        """Return the bytes of a piece `at_hand`, as views of the cached chunks. None: the cache no longer has them.
-
-        The views keep whole chunks in memory, which no limit counts: do not keep them while waiting for anything.
-        """
-        chunks = held.reader.held(held.start, held.stop)
-        return chunks if self.cache.evictions == held.evictions else None
 
     def _handed_out(
         self,

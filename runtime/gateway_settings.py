@@ -123,20 +123,10 @@ class Gateway(Section):
         ge=1,
         description="Bytes of batches, unpacked, that a call looks through for a key or a text; a MiB or a batch more.",
     )
-    workers: int = Field(
-        default=1,
-        ge=1,
-        le=64,
-        description="Processes that answer, at one port and by one view; `memory`, `connections`, `cache` and `quota` "
-        "are for all of them together, each has its part.",
-    )
     local_reads: int = Field(default=16, ge=1, le=1024, description="Local reads at a time.")
     remote_reads: int = Field(default=16, ge=1, le=1024, description="Remote reads at a time.")
     connections: int = Field(
-        default=1024, ge=1, le=1_000_000, description="Connections at a time; more are answered 503."
-    )
-    connections_per_address: int = Field(
-        default=256, ge=1, le=1_000_000, description="Of them, those of one address: a proxy before the gateway is one."
+        default=1024, ge=1, le=1_000_000, description="Connections at a time; calls on more are answered 503."
     )
     head_timeout: Duration = Field(
         default=10.0,

@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from typing import assert_never
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from .added_metrics import exposition
 from .listener import (
     ActFailed,
     CheckpointUsed,
@@ -343,16 +342,12 @@ class Metrics:
 
     def exposition(self) -> bytes:
         """Return all metrics in Prometheus' text format."""
-        return exposition(self.families())
-
-    def families(self) -> list[Metric]:
-        """Return all metrics of now as plain values: for `added_metrics.added`, also in another process."""
         topics = {topic for read in self._topics for topic in read()}
         for name, (_, labels) in COUNTERS.items():
             if labels == ("topic",):
                 for topic in topics:
                     self.begin(name, topic)
-        return list(self._registry.collect())
+        return generate_latest(self._registry)
 
     def _reader(self, event: GatewayAnswered) -> tuple[str, str, str]:
         """Return user, topic and tier, as labels."""

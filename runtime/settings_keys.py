@@ -16,6 +16,12 @@ from .settings import FREE, Settings, TopicOverrides
 
 TOPIC_TABLE = ("tiering", "topics")
 ENVIRONMENT = "TIERSTATE_"
+INSTEAD_OF = {
+    "gateway.workers": "a gateway is one process; start several behind a reverse proxy (deploy/nginx.conf)",
+    "gateway.connections_per_address": "the reverse proxy limits connections per address: limit_conn in "
+    "deploy/nginx.conf",
+}
+"""What replaces a removed setting."""
 
 
 def fields(
@@ -86,7 +92,9 @@ def path_of_dotted(key: str) -> tuple[str, ...]:
 
 
 def unknown(path: Sequence[str]) -> str:
-    """Return a message about a key that does not exist: the nearest key, or all keys of the same section."""
+    """Return a message about a key that does not exist: what replaces it, the nearest key, or all keys beside it."""
+    if replacement := INSTEAD_OF.get(".".join(path)):
+        return f"was removed: {replacement}"
     section, name = tuple(path[:-1]), path[-1]
     if section[:2] == TOPIC_TABLE:
         siblings = list(TopicOverrides.model_fields)
