@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
@@ -55,6 +55,8 @@ class ServingParts:
     management: ManagementServer
     services: list[Service]
     """Those of the whole process; the server that answers is added before they are run."""
+    not_ready: list[Callable[[], Sequence[str]]]
+    """More reasons not to rely on the process now: those of the server that is added."""
 
 
 @contextmanager
@@ -89,6 +91,7 @@ def open_serving_parts(
             feed_view_gauges(metrics, watch)
             feed_loop_gauges(metrics, watchdog)
             services: list[Service] = []
+            more: list[Callable[[], Sequence[str]]] = []
             health = Health(
                 not_healthy=lambda: why_unhealthy(services, follower, watchdog),
                 # reads go on from an older view, too
@@ -97,6 +100,7 @@ def open_serving_parts(
                     + connection.kafka.logins.troubles()
                     + why_brokers_away(brokers)
                     + why_behind(follower, watch, READY_AGE_S)
+                    + [reason for why in more for reason in why()]
                 ),
                 metrics=metrics.exposition,
                 status=lambda name, partition: None,
@@ -122,4 +126,5 @@ def open_serving_parts(
             connection.kafka,
             management,
             services,
+            more,
         )

@@ -8,10 +8,8 @@ from pathlib import Path
 
 from starlette.types import Receive, Scope, Send
 
-from tierstate.api.accepting_server import AcceptingServer
-from tierstate.api.connections import Open
+from tierstate.api.connections import Connections, http_server
 from tierstate.api.open import listen_at
-from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.gateway_settings import Gateway
 from tierstate.runtime.setting_types import Address
 
@@ -32,7 +30,7 @@ def serve(answers: Path, media_type: str) -> None:
 
     sock = listen_at(Address("127.0.0.1", 0))
     print(f"http://127.0.0.1:{sock.getsockname()[1]}", flush=True)
-    AcceptingServer(app, Open(Gateway()), sock, SystemClock()).run()
+    http_server(app, Connections(Gateway())).run([sock])
 
 
 if __name__ == "__main__":

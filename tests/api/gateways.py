@@ -13,13 +13,12 @@ from typing import Any
 
 import httpx
 from kafka.record.default_records import DefaultRecordBatchBuilder
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from tierstate.api.app import create_app
 from tierstate.api.open import GatewayServer
-from tierstate.api.outgoing import BodyParts
 from tierstate.api.service import FetchService
-from tierstate.fetch.piece import AtHand, Fetched, LogicalBounds, LogicalTopic
+from tierstate.fetch.piece import Fetched, LogicalBounds, LogicalTopic
 from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.gateway_settings import Gateway, GatewayAuth
 from tierstate.runtime.service import Service as Process
@@ -40,7 +39,7 @@ def asgi_call(app: ASGIApp) -> Call:
 
     def call(path: str, accept: str | None = None, headers: Headers | None = None, **query: Any) -> httpx.Response:
         async def ask() -> httpx.Response:
-            transport = httpx.ASGITransport(app=_joined(app), raise_app_exceptions=False)
+            transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
             async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
                 given = list(headers.items()) if isinstance(headers, dict) else list(headers or ())
                 if not any(name.lower() == "accept-encoding" for name, _ in given):
@@ -51,19 +50,6 @@ def asgi_call(app: ASGIApp) -> Call:
         return asyncio.run(ask())
 
     return call
-
-
-def _joined(app: ASGIApp) -> ASGIApp:
-    """What is sent in parts, in one piece: httpx does not know of them."""
-
-    async def entered(scope: Scope, receive: Receive, send: Send) -> None:
-        async def sent(message: Message) -> None:
-            body = message.get("body")
-            await send({**message, "body": b"".join(body.parts)} if isinstance(body, BodyParts) else message)
-
-        await app(scope, receive, sent)
-
-    return entered
 
 
 @dataclass
@@ -167,19 +153,6 @@ class MemoryReader:
 
     def view_without_brokers(self, topic: str, partition: int) -> tuple[PartitionView, float]:
         raise UnknownTopic("it has no view", topic=topic)
-
-    def at_hand(
-        self, topic: str, partition: int, offset: int, *, max_bytes: int, isolation: Isolation, tier: Tier
-    ) -> AtHand | None:
-        return None
-
-    def route_at_hand(
-        self, topic: str, partition: int, offset: int, *, isolation: Isolation, tier: Tier
-    ) -> Fetched | None:
-        return None
-
-    def renew(self, topic: str, partition: int, offset: int, *, isolation: Isolation, tier: Tier) -> None:
-        raise AssertionError("nothing of it is at hand")
 
     def fetch_without_brokers(
         self, topic: str, partition: int, offset: int, *, max_bytes: int, isolation: Isolation

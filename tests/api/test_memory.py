@@ -188,30 +188,3 @@ def test_clients_that_do_not_read_and_bombs_cost_the_budget_and_no_more(full: Bo
     assert httpx.get(f"{full.url}{RECORDS}?offset=0", timeout=60).status_code == 200
     kept = full.resident() - before
     assert kept <= HEAPS * KEPT_BYTES, f"{kept / MIB:.0f} MiB"
-
-
-@pytest.fixture
-def asked_before() -> Iterator[BombedGateway]:
-    with bombed_gateway(budget=128 * MIB, max_bytes=12 * MIB, remote=True) as found:
-        yield found
-
-
-@pytest.mark.slow
-def test_clients_that_do_not_read_what_was_kept_cost_the_budget_and_no_more(asked_before: BombedGateway) -> None:
-    """They share it, and have in common no byte of what is copied for each."""
-    forms, path = (NDJSON, KAFKA_BINARY, ARROW), f"{RECORDS}?offset=0&max_bytes={5 * MIB}&encoding=base64"
-    before = asked_before.resident()
-    for media_type in forms * 3:
-        answer = httpx.get(asked_before.url + path, headers={"accept": media_type}, timeout=60)
-        assert len(answer.content) > 4 * MIB
-    with ExitStack() as opened:
-        for number in range(1000):
-            client = opened.enter_context(socket.create_connection(asked_before.address))
-            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            asked = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAccept: {forms[number % 3]}\r\n\r\n"
-            client.sendall(asked.encode())
-        eventually(lambda: asked_before.memory()["refused"] > 500)
-        grown = asked_before.resident() - before
-        assert grown <= 128 * MIB + 64 * MIB, f"{grown / MIB:.0f} MiB"
-        assert asked_before.memory()["most_used"] <= 128 * MIB
-    eventually(lambda: asked_before.memory()["used"] == 0)

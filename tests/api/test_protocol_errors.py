@@ -12,7 +12,8 @@ import httpx
 import pytest
 
 from tests.api.gateways import MemoryReader, Running
-from tests.api.test_connections import connected, ended
+from tests.api.test_connections import HEAD, connected, ended
+from tests.scenarios.house import eventually
 from tierstate.runtime.gateway_settings import GatewayAuth
 
 pytestmark = pytest.mark.extended
@@ -68,7 +69,10 @@ def test_a_connection_too_many_is_answered_with_a_problem(serve: Serve) -> None:
     running = serve(MemoryReader(), connections=1)
     with ExitStack() as opened:
         opened.enter_context(connected(running)).sendall(b"GET ")
-        status, headers, problem = answer_of(opened.enter_context(connected(running)))
+        eventually(lambda: running.server.open_connections == 1)
+        late = opened.enter_context(connected(running))
+        late.sendall(HEAD)
+        status, headers, problem = answer_of(late)
     assert (status, problem["error_code"], headers["retry-after"]) == (503, 50350, "1")
 
 

@@ -109,17 +109,13 @@ def basic(user: str, password: str) -> dict[str, str]:
     return {"authorization": f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"}
 
 
-@pytest.fixture(
-    scope="module", params=[pytest.param(1, id="alone"), pytest.param(2, id="workers", marks=pytest.mark.slow)]
-)
-def guarded(
-    tls_kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
-) -> Iterator[Guarded]:
+@pytest.fixture(scope="module")
+def guarded(tls_kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     """A topic for each binding, copied and trimmed; the gateway is ``reader``, with a reader's rights and CreateTokens.
     It takes whatever proves a user, and keeps no answer about one.
     """
     folder = tmp_path_factory.mktemp("rights")
-    house = House(tls_kafka, folder / "house", f"http{request.param}")
+    house = House(tls_kafka, folder / "house", "http")
     authority = Path(tls_kafka.client_config["ssl.ca.location"])
     try:
         house.run("init")
@@ -127,14 +123,10 @@ def guarded(
         for user in ("guest", "admin"):
             allow_tokens(tls_kafka, "reader", user)
         clients = certificates(folder, "guest", "admin", "nobody")
-        running, url = house.as_user("reader", PASSWORDS["reader"]).gateway(
-            "--workers", str(request.param), *flags(folder, authority, clients)
-        )
+        running, url = house.as_user("reader", PASSWORDS["reader"]).gateway(*flags(folder, authority, clients))
         for name in BINDINGS:
             permit(house, "operator", READER, f"{house.name}-{name}")
-        _, relaying = house.as_user("operator", PASSWORDS["operator"]).gateway(
-            "--workers", str(request.param), *relaying_flags(authority)
-        )
+        _, relaying = house.as_user("operator", PASSWORDS["operator"]).gateway(*relaying_flags(authority))
         yield Guarded(house, running, url, relaying, authority, clients)
     finally:
         house.close()

@@ -187,6 +187,13 @@ def test_an_unknown_key_is_an_error_that_names_the_nearest(key: str, nearest: st
     assert f"did you mean {nearest}" in line
 
 
+@pytest.mark.parametrize("key", ["gateway.workers", "gateway.connections_per_address"])
+def test_a_removed_setting_is_an_error_that_names_its_replacement(key: str) -> None:
+    (line,) = problems(None, f"{key}=2")
+    assert line.startswith(f"{key}: was removed: ")
+    assert "deploy/nginx.conf" in line
+
+
 def test_an_unknown_key_of_a_topic_names_the_nearest(write_toml: WriteToml) -> None:
     (line,) = problems(write_toml('[tiering.topics."a.b"]\nlocal_retenton = "1s"\n'))
     assert "did you mean tiering.topics.a.b.local_retention?" in line

@@ -113,19 +113,16 @@ def test_a_rotation_changes_no_record_no_size_and_no_fact(encrypted: Encrypted) 
     reads_back(Encrypted(house, encrypted.topic, alone, encrypted.digests))
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
-def test_through_a_gateway_a_data_key_is_told_over_tls_alone(
-    encrypted: Encrypted, tmp_path: Path, workers: str
-) -> None:
+def test_through_a_gateway_a_data_key_is_told_over_tls_alone(encrypted: Encrypted, tmp_path: Path) -> None:
     """One segment's each; the readers have no ring, and nothing else of it."""
-    plain, url = encrypted.house.gateway("--workers", workers, *encrypted.with_ring)
+    plain, url = encrypted.house.gateway(*encrypted.with_ring)
     with pytest.raises(AccessDenied, match="over TLS only"):
         read_through(url, encrypted.topic, 1, lease_s=0)
     plain.stop()
     authority, identity = self_signed(tmp_path)
     sets = {"gateway.tls.certificate": identity, "gateway.tls.key": identity}
     flags = [flag for name, value in sets.items() for flag in ("--set", f"{name}={value}")]
-    running, url = encrypted.house.gateway("--workers", workers, *encrypted.with_ring, *flags)
+    running, url = encrypted.house.gateway(*encrypted.with_ring, *flags)
     found = read_through(url, encrypted.topic, 1, ca=authority)
     assert [(offset, value) for _, offset, value in found] == [(at, b"%0120d" % at) for at in range(RECORDS)]
     running.stop()

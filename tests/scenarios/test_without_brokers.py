@@ -69,14 +69,13 @@ def test_a_gateway_whose_broker_is_silent_says_so_and_goes_on_with_what_is_remot
     gateway.stop()
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
-def test_what_is_remote_is_read_without_any_broker_and_its_age_is_said(house: House, workers: str) -> None:
-    topic = house.create(f"orders{workers}", internal_segment_bytes="20000")
+def test_what_is_remote_is_read_without_any_broker_and_its_age_is_said(house: House) -> None:
+    topic = house.create("orders", internal_segment_bytes="20000")
     house.append(topic, RECORDS)
     with house.agent():
         eventually(lambda: len(house.logs(topic)) == 1)
     local = int(house.logs(topic)[0].stem)
-    gateway, url = house.gateway("--workers", workers)
+    gateway, url = house.gateway()
     path = f"/v1/topics/{topic}/partitions/0/records"
     with httpx.Client(base_url=url, timeout=120) as client:
         before, answers = pages(client, path, local)
