@@ -6,8 +6,8 @@ other, over the remote tier of one partition (a directory, in the page cache), a
 of answers in a second; sides take turns, medians of five. ``64 clients beside one``: bytes a second of 64 together
 beside those of one alone; and how long a call took, 99th percentile beside the median. All share two cores.
 
-Clients ask for the same 64 places again and again, so the gateway has their answers at hand, as it does for many who
-read one topic. ``each call once``: no call is like another (`max_bytes` is another one each time), so each is decoded.
+Clients ask for the same 64 places again and again, whose bytes are in the chunk cache. ``each call once``: no call is
+like another (`max_bytes` is another one each time).
 """
 
 from __future__ import annotations
