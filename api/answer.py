@@ -1,4 +1,4 @@
-"""What a call for records is answered: a head, and a body that is ready or is made while it is sent."""
+"""The answer to a call for records: a head, and a body that is ready or is made while it is sent."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ Head = list[tuple[bytes, bytes]]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Checked, so that the rest of it cannot fail; that is made in ``pool``. ``said``: of it, in the access log."""
+    """An answer that was checked, so that the rest of its body cannot fail. The rest is made in ``pool``. ``said``: its
+    facts for the access log.
+    """
 
     head: Head
     said: dict[str, Any]
@@ -39,7 +41,7 @@ def answer_of(
     pool: Pool,
     scan: Scan | None = None,
 ) -> Answer:
-    """``piece``: the first; its data is the body's. ``tiers``: in the order of the records."""
+    """Return the answer whose body begins with ``piece``. ``tiers``: those of its records, in their order."""
     bounds = piece.bounds
     head = {
         "x-next-offset": str(next_offset),
@@ -69,7 +71,7 @@ def answer_of(
 
 
 class AnswerResponse(StreamingResponse):
-    """Gives its memory back when it is over, however it ends."""
+    """A response that gives its memory back when it is over, however it ends."""
 
     def __init__(self, answer: Answer, held: Held) -> None:
         super().__init__(_rest(answer))
@@ -99,7 +101,7 @@ class AnswerResponse(StreamingResponse):
 
 
 async def _rest(answer: Answer) -> AsyncIterator[Chunk]:
-    """One chunk is made when the one before it was taken: no thread waits for a slow client."""
+    """Yield the rest, each chunk made when the one before it was taken: no thread waits for a slow client."""
     while (chunk := await answer.pool.run(answer.body.later, goes_on=True)) is not None:
         if len(chunk):
             yield chunk

@@ -1,8 +1,8 @@
-"""What all answers together hold: records as stored, decoded, encoded, and waiting for a client.
+"""The memory of all answers together: records as stored, decoded, encoded, and waiting for a client.
 
-An answer takes before it begins what it will need at most, and has it until its last byte is the client's; where that
-is not free it is refused (429) and nobody waits for memory. Counted are the large buffers; a connection's own are in
-`connections.py`.
+An answer takes the most that it will need before it begins, and holds it until the client has its last byte. If that
+much is not free, the call is refused (429): no call waits for memory. The large buffers are counted; those of a
+connection itself are in `connections.py`.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ RETRY_AFTER_S = 1
 
 
 class AnswerMemory:
-    """``size`` bytes. Thread-safe."""
+    """A budget of ``size`` bytes. Thread-safe."""
 
     def __init__(self, size: int) -> None:
         self.size, self.used, self.most_used, self.refused = size, 0, 0, 0
         self._lock = threading.Lock()
 
     def hold(self) -> Held:
-        """Nothing yet, of one answer."""
+        """Return the memory of one answer, which is nothing yet."""
         return Held(self)
 
     def change(self, more: int) -> None:
-        """Throttled: so many bytes more are not free."""
+        """Take ``more`` bytes, or give them back if it is negative. Raises Throttled if they are not free."""
         with self._lock:
             if more > 0 and self.used + more > self.size:
                 self.refused += 1
@@ -36,7 +36,7 @@ class AnswerMemory:
 
 
 class Held:
-    """By one thread at a time."""
+    """The memory that one answer holds. Used by one thread at a time."""
 
     def __init__(self, memory: AnswerMemory) -> None:
         self._memory = memory
@@ -44,11 +44,13 @@ class Held:
 
     @property
     def most(self) -> int:
-        """Bytes that all answers together may have."""
+        """Return the bytes that all answers together may hold."""
         return self._memory.size
 
     def resize(self, size: int) -> None:
-        """To so many bytes in all. Throttled: they are not free; it has what it had. BatchTooLarge: they never are."""
+        """Hold ``size`` bytes in all. Raises Throttled if they are not free, and holds what it held; BatchTooLarge if
+        they are more than the whole budget.
+        """
         if size > self._memory.size:
             raise BatchTooLarge(f"the answer takes {size} bytes, and the gateway has {self._memory.size}")
         if self._bytes is not None:  # else it was released while a thread was still at work for it
@@ -56,7 +58,7 @@ class Held:
             self._bytes = size
 
     def release(self) -> None:
-        """For good. Idempotent."""
+        """Give everything back, for good. Idempotent."""
         if self._bytes is not None:
             self._memory.change(-self._bytes)
             self._bytes = None

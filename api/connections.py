@@ -76,7 +76,7 @@ def http_server(app: ASGIApp, connections: Connections, tls: ssl.SSLContext | No
 
 
 class HttpConnection(H11Protocol):
-    """One connection."""
+    """A connection of the gateway, from its first byte (over TLS: from the end of the handshake) to its end."""
 
     def __init__(self, of_server: Connections, **options: Any) -> None:
         """``options``: those of uvicorn's protocol."""

@@ -1,4 +1,4 @@
-"""Wiring: settings, and a reader the caller has, to a server that listens."""
+"""Make a server that listens, from settings and the caller's reader."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LOOK_S = 0.1
 
 
 class GatewayServer:
-    """Bound when constructed; serves while its `process` runs."""
+    """A server whose port is bound when it is constructed, and which serves while its `process` runs."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class GatewayServer:
         app = create_app(service, settings.auth.mechanism or mechanism, access)
         self._server = http_server(app, self.connections, context)
         self.address = Address(settings.listen.host, self._socket.getsockname()[1])
-        """With the port that was taken."""
+        """The address with the port that was taken."""
         scheme = "http" if context is None else "https"
         self.url = f"{scheme}://{self.address}"
 
@@ -69,7 +69,7 @@ class GatewayServer:
         return Service("gateway", self._serve)
 
     def close(self) -> None:
-        """Gives the port back."""
+        """Release the port and the access log."""
         self._socket.close()
         if self._lines is not None:
             self._lines.close()
@@ -101,9 +101,9 @@ def open_gateway(
     groups: Callers | None = None,
     registry: Registry | None = None,
 ) -> GatewayServer:
-    """``hidden``: topics that are never served, as the tier-state topic. ``callers``: how brokers are asked about them.
-    ``plans``: for readers without a key to the bucket; None makes none. ``groups``: how they are asked about groups.
-    ``registry``: of schemas.
+    """Return a server. ``hidden``: topics that are never served, as the tier-state topic. ``callers``: asks brokers about
+    callers. ``groups``: asks brokers about consumer groups. ``plans``: makes plans for readers without a key to the
+    bucket; None makes none. ``registry``: where the schemas are.
 
     Raises MissingExtra for a registry without what it needs; InvalidSettings for an address that is taken, TLS files
     or tokens that cannot be used, what would be open to strangers.
@@ -123,7 +123,7 @@ def open_gateway(
 
 
 def feed_gateway_metrics(metrics: Metrics, server: GatewayServer) -> None:
-    """What it counts, for Prometheus."""
+    """Add the server's counts to the metrics."""
     connections, memory = server.connections, server.service.memory
     for status in ("200", "429", "500", "503"):
         metrics.begin("tierstate_gateway_answers_total", status)
@@ -137,7 +137,7 @@ def _warn(event: str, **facts: object) -> None:
 
 
 def listen_at(listen: Address) -> socket.socket:
-    """Raises InvalidSettings."""
+    """Return a socket that listens there. Raises InvalidSettings if the address cannot be taken."""
     try:
         made = socket.create_server(
             (listen.host, listen.port),
@@ -152,7 +152,7 @@ def listen_at(listen: Address) -> socket.socket:
 
 
 def _tls_of(settings: Gateway) -> ssl.SSLContext | None:
-    """None without TLS. Raises InvalidSettings."""
+    """Return the context for TLS; None without TLS. Raises InvalidSettings if the files cannot be used."""
     tls = settings.tls
     if tls.certificate is None and tls.key is None and tls.client_ca is None:
         return None

@@ -230,7 +230,7 @@ async def _answer(service: FetchService, call: Call, caller: Caller, held: Held,
 
 
 def _first_bytes(call: Call, scan: Scan | None, most: int) -> int:
-    """Of the first piece, as stored: what is missing follows. A scan's pieces are all as large."""
+    """Return the bytes of the first piece, as stored; what is missing follows. All pieces of a scan are this large."""
     if scan is not None:
         return min(max(call.max_bytes, DEFAULT_BYTES), most)  # as a call that says nothing
     if call.max_records is not None:
@@ -258,7 +258,7 @@ async def _position(service: FetchService, call: Call) -> Offset:
 async def _taken(
     service: FetchService, call: Call, position: Offset, max_bytes: int, take: Callable[[Fetched], Taken]
 ) -> tuple[Taken, Pool]:
-    """As `_fetch`; what may wait for a schema registry is taken in a pool of its own."""
+    """Fetch as `_fetch` does. A piece that may wait for a schema registry is taken in a pool of its own."""
     if call.values is None:
         return await _fetch(service, call, position, max_bytes, take)
     (piece, _), _ = await _fetch(service, call, position, max_bytes, lambda piece: (piece, piece.offset))
@@ -269,10 +269,10 @@ async def _taken(
 async def _fetch(
     service: FetchService, call: Call, position: Offset, max_bytes: int, take: Callable[[Fetched], Taken]
 ) -> tuple[Taken, Pool]:
-    """In the local pool while the offset is on the broker, else in the remote one; taken there too.
+    """Fetch and take a piece in the local pool while the offset is on the broker, else in the remote pool.
 
-    A local read is held to the local tier: what was trimmed meanwhile is read again in the remote pool, so the store
-    is never waited for by a thread that serves local reads.
+    A local read reads the local tier alone. An offset that was trimmed since is read again in the remote pool, so no
+    thread that serves local reads waits for the store.
     """
     place = call.topic, call.partition
 

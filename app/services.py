@@ -1,4 +1,4 @@
-"""What a gateway or a proxy reads with: a view that follows, a reader of both tiers, a management port, and threads."""
+"""The parts of a process that reads and serves: a view, a reader of both tiers, a management port, and threads."""
 
 from __future__ import annotations
 
@@ -63,9 +63,8 @@ class ServingParts:
 def open_serving_parts(
     settings: Settings, logger: FilteringBoundLogger, name: str, listen: Address
 ) -> Iterator[ServingParts]:
-    """``name``: of the view's folder; two processes of one machine never share one. ``listen``: for its management.
-
-    Raises what opening each part raises.
+    """Open the parts of a process. ``name``: the view's folder; two processes of one machine never share one.
+    ``listen``: the management port. Raises what opening each part raises.
     """
     clock, metrics = SystemClock(), Metrics()
     listener = fan_out(metrics.listen, log_events(logger))

@@ -92,7 +92,7 @@ def path_of_dotted(key: str) -> tuple[str, ...]:
 
 
 def unknown(path: Sequence[str]) -> str:
-    """Return a message about a key that does not exist: what replaces it, the nearest key, or all keys beside it."""
+    """Return a message about a key that does not exist: its replacement, the nearest key, or its section's keys."""
     if replacement := INSTEAD_OF.get(".".join(path)):
         return f"was removed: {replacement}"
     section, name = tuple(path[:-1]), path[-1]
