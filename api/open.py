@@ -101,9 +101,9 @@ def open_gateway(
     groups: Callers | None = None,
     registry: Registry | None = None,
 ) -> GatewayServer:
-    """Return a server. ``hidden``: topics that are never served, as the tier-state topic. ``callers``: asks brokers about
-    callers. ``groups``: asks brokers about consumer groups. ``plans``: makes plans for readers without a key to the
-    bucket; None makes none. ``registry``: where the schemas are.
+    """Return a server. ``hidden``: topics that are never served, as the tier-state topic. ``callers`` and ``groups``
+    ask brokers about callers and about consumer groups. ``plans``: makes plans for readers without a key to the bucket;
+    None makes none. ``registry``: where the schemas are.
 
     Raises MissingExtra for a registry without what it needs; InvalidSettings for an address that is taken, TLS files
     or tokens that cannot be used, what would be open to strangers.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-from collections.abc import Callable, Coroutine, Hashable, Iterable
+from collections.abc import Coroutine, Iterable
 from enum import Enum
 from typing import Any, Protocol, TypeVar
 
@@ -157,7 +157,8 @@ class FetchService:
         self._tiered: tuple[float, frozenset[str]] = float("-inf"), frozenset()
         self._quotas: LRUCache[str, ByteQuota] = LRUCache(PRINCIPALS)
         self._local_starts: LRUCache[tuple[str, int], Offset] = LRUCache(PARTITIONS)
-        self._under_way: dict[Hashable, asyncio.Task[object]] = {}
+        self._looking: asyncio.Task[bool] | None = None
+        """A look for tiered topics ahead of time. A call that needs the list reports what a look fails with."""
         self._lock = threading.Lock()
 
     def serves(self, topic: str) -> bool:
@@ -211,8 +212,9 @@ class FetchService:
             return topic in names or self._is_in_view(topic)
 
         if now - at < TIERED_AGE_S and topic in tiered:
-            if now - at > TIERED_AGE_S / 2:
-                self._ahead(look, "tiered")
+            if now - at > TIERED_AGE_S / 2 and (self._looking is None or self._looking.done()):
+                self._looking = asyncio.ensure_future(self.pools.metadata.run(look))
+                self._looking.add_done_callback(lambda task: task.cancelled() or task.exception())
             return True
         failure: Unavailable = BrokerUnavailable("no broker answers")
         if not self.is_dark:
@@ -224,19 +226,6 @@ class FetchService:
         if topic in tiered or await self.pools.metadata.run(lambda: self.reader.tiered_without_brokers(topic)):
             return True  # as it was last seen
         raise failure
-
-    def _ahead(self, call: Callable[[], object], name: Hashable) -> None:
-        """Before anybody waits for it, one of a name at a time. Who needs it finds out what it fails with."""
-        if name in self._under_way:
-            return
-
-        def over(task: asyncio.Task[object]) -> None:
-            del self._under_way[name]
-            if not task.cancelled():
-                task.exception()
-
-        self._under_way[name] = asyncio.ensure_future(self.pools.metadata.run(call))
-        self._under_way[name].add_done_callback(over)
 
     def _is_in_view(self, topic: str) -> bool:
         """By a view of this moment; also one that was deleted at the broker, and is still in the remote tier."""
