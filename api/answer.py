@@ -89,15 +89,14 @@ class AnswerResponse(StreamingResponse):
 
     async def stream_response(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        ready, whole, nothing = self._body.ready, self._body.whole, not self._body.ready
+        ready = self._body.ready
         while ready:  # a chunk is let go when it was sent
-            more = not whole or len(ready) > 1
-            await send({"type": "http.response.body", "body": ready.pop(0), "more_body": more})
-        if not whole:
+            await send({"type": "http.response.body", "body": ready.pop(0), "more_body": True})
+        if not self._body.whole:
             async for later in self.body_iterator:
                 await send({"type": "http.response.body", "body": later, "more_body": True})
-        if not whole or nothing:
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        # uvicorn takes a message when the client has taken the ones before: the memory is held until then
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 async def _rest(answer: Answer) -> AsyncIterator[Chunk]:

@@ -1,7 +1,6 @@
 """The gateway's HTTP server: uvicorn's, with a subclass of its protocol for what no setting of uvicorn does.
 
     certificate         the app sees the client's certificate (`auth.py`)
-    memory              an answer holds its memory until the client has taken it (`answer_memory.py`)
     stalled client      a client that takes less than `PROGRESS_BYTES` of its answer in ``write_timeout`` is reset
     unfinished answer   an answer that fails after its status line is reset: no client takes a part for the whole
     head                a head that is not complete within ``head_timeout`` ends its connection
@@ -168,8 +167,6 @@ class HttpConnection(H11Protocol):
                 nonlocal begun
                 begun = True
                 await send(message)
-                if message["type"] == "http.response.body" and not message.get("more_body", False):
-                    await self.flow.drain()  # the sender holds memory for the answer until the client has it
 
             if certificate:
                 scope[CERTIFICATE] = certificate
