@@ -1,4 +1,4 @@
-"""What the routes work with: the reader behind its pools, limits, and who is asking."""
+"""The service that all routes call: the reader behind its pools, the limits, and the caller's rights."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ PARTITIONS = 100_000
 
 
 class GatewayReader(Protocol):
-    """What the gateway needs of `fetch.reader.LogReader`. Thread-safe, blocking."""
+    """The part of `fetch.reader.LogReader` that the gateway calls. Thread-safe, blocking."""
 
     def topics(self) -> list[str]: ...
 
@@ -94,7 +94,7 @@ class GatewayReader(Protocol):
 
 
 class Need(Enum):
-    """What a call does with a topic."""
+    """The right that a call needs on a topic."""
 
     DESCRIBE = "describe"
     READ = "read"
@@ -121,14 +121,14 @@ class Pools:
 
 
 class ClientLeft(BaseException):
-    """Nobody waits for the answer any more. Past every handler that would make one, to the connection."""
+    """The client has left. It is no Exception, so that no handler makes an answer of it: the connection catches it."""
 
 
 class FetchService:
-    """One gateway. ``hidden``: names of topics that are never served, beside Kafka's own internal ones.
+    """One gateway. ``hidden``: names of topics that are never served, in addition to Kafka's own internal topics.
 
-    ``asking``: the brokers, about callers; None where they know none. ``plans``: None makes none. ``groups``: the
-    brokers, about consumer groups; None: nobody is asked. ``values``: of a schema registry; None decodes none.
+    ``asking`` asks the brokers about callers; None: they know no users. ``plans`` None: no plan is made. ``groups`` asks
+    the brokers about consumer groups; None: it is not known. ``values`` decodes by a schema registry; None: not at all.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class FetchService:
         self._lock = threading.Lock()
 
     def serves(self, topic: str) -> bool:
-        """Whether the settings let it, where they name topics."""
+        """Return whether the settings allow the topic. Internal and hidden topics are never served."""
         if topic.startswith("__") or topic in self._hidden:
             return False
         return not self._patterns or any(pattern.fullmatch(topic) for pattern in self._patterns)
@@ -182,7 +182,7 @@ class FetchService:
 
     @property
     def is_dark(self) -> bool:
-        """Whether no broker answered lately."""
+        """Return whether no broker answered in the last `SILENT_S`."""
         return self.clock.monotonic() < self._dark_until
 
     def fell_dark(self, error: BaseException) -> bool:
@@ -228,7 +228,7 @@ class FetchService:
         raise failure
 
     def _is_in_view(self, topic: str) -> bool:
-        """By a view of this moment; also one that was deleted at the broker, and is still in the remote tier."""
+        """Return whether the current view has the topic, or the remote tier still has it after it was deleted."""
         try:
             return self.reader.topic(topic).gone or self.reader.is_tiered(topic)
         except (UnknownTopic, AccessDenied):  # nor may the gateway itself know of it
@@ -242,7 +242,7 @@ class FetchService:
             raise Throttled("over quota", retry_after=max(1, round(seconds + 0.5)))
 
     def owe(self, principal: str, size: int) -> None:
-        """What has been done already: a debt, never refused."""
+        """Charge for work that is done already. It becomes a debt and is never refused."""
         quota = self._quota(principal)
         if quota is not None and size > 0:
             quota.owe(size)
@@ -257,7 +257,7 @@ class FetchService:
         return quota
 
     async def local_start(self, topic: str, partition: int) -> Offset:
-        """Where the local tier begins, as last seen. A hint: it chooses a pool, the read itself finds out."""
+        """Return the local start as last seen. It is a hint that chooses a pool; the read itself finds the truth."""
         with self._lock:
             known = self._local_starts.get((topic, partition))
         if known is not None:
@@ -267,12 +267,12 @@ class FetchService:
         return bounds.local_start
 
     def saw(self, topic: str, partition: int, bounds: LogicalBounds) -> None:
-        """What an answer said of the bounds."""
+        """Remember the bounds of an answer."""
         with self._lock:
             self._local_starts[topic, partition] = bounds.local_start
 
     def fetch_remote(self, topic: str, partition: int, offset: Offset, max_bytes: int, isolation: Isolation) -> Fetched:
-        """Of the remote tier alone, in a pool's thread; by the view as it is while brokers do not answer."""
+        """Return a piece of the remote tier alone, by the current view while brokers do not answer. Blocks."""
         reader, now = self.reader, self.clock.monotonic
         if now() >= self._silent_until:
             try:
@@ -300,14 +300,14 @@ async def service_of(request: Request) -> FetchService:
 
 
 def caller_of(request: Request) -> Caller:
-    """Who asks, as `auth.py` found."""
+    """Return the caller that `auth.py` found."""
     found = request.scope[CALLER]
     assert isinstance(found, Caller)
     return found
 
 
 async def unless_gone(request: Request, work: Coroutine[Any, Any, R]) -> R:
-    """What ``work`` returns; cancelled when the client leaves before that (ClientLeft)."""
+    """Return the result of ``work``. Cancels it and raises ClientLeft if the client leaves before."""
     task = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(_disconnect(request))
     try:
