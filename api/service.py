@@ -127,8 +127,8 @@ class ClientLeft(BaseException):
 class FetchService:
     """One gateway. ``hidden``: names of topics that are never served, in addition to Kafka's own internal topics.
 
-    ``asking`` asks the brokers about callers; None: they know no users. ``plans`` None: no plan is made. ``groups`` asks
-    the brokers about consumer groups; None: it is not known. ``values`` decodes by a schema registry; None: not at all.
+    ``asking`` asks the brokers about callers; None: they know no users. ``plans`` None: no plan is made. ``groups``
+    asks the brokers about consumer groups; None: nothing is known of them. ``values`` decodes by a schema registry.
     """
 
     def __init__(
