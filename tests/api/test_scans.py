@@ -231,7 +231,7 @@ def test_a_client_that_leaves_ends_its_scan(serve: Callable[..., Running]) -> No
         asked.append(offset)
         if len(asked) == 2:
             client.close()
-            eventually(lambda: running.server.open.count == 0)
+            eventually(lambda: running.server.open_connections == 0)
 
     reader.before = leave
     client.sendall(f"GET {RECORDS}?offset=0&contains=none HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
