@@ -95,7 +95,8 @@ def rows_of(address: str, path: str, below: int, what: str, folder: Path, quick:
 def _like_no_other(asked: list[str], run: int) -> list[str]:
     """More calls than one client makes in a run, and none that another run makes."""
     more = range(CALL_BYTES + (run + 1) * ONCE, CALL_BYTES + (run + 2) * ONCE)
-    return [f"{path}&max_bytes={most}" for path, most in zip(cycle(asked), more, strict=False)]
+    calls = zip(cycle(asked), more, strict=False)
+    return [path.replace(f"max_bytes={CALL_BYTES}", f"max_bytes={most}") for path, most in calls]
 
 
 async def _walk(address: str, path: str, below: int, media_type: str) -> tuple[list[str], list[bytes]]:
