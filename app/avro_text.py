@@ -23,7 +23,7 @@ _AROUND = "tierstate.Value"
 
 
 def avro_decoder(registry: SchemaRegistry, id: int, schema: RegisteredSchema) -> Decoder:
-    """Return a decoder. Raises InvalidRequest where the text is no schema, CorruptData, and as `SchemaRegistry.schema`."""
+    """Return a decoder. Raises as `SchemaRegistry.schema`, CorruptData, and InvalidRequest for what is no schema."""
     names: dict[str, Any] = {}
     texts = registry.whole(schema)
     # within a record, which adds no bytes: fastavro parses other schemas a second time, and then not strictly
