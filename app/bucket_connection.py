@@ -92,7 +92,7 @@ class BucketTopics:
 
 @dataclass(frozen=True, slots=True)
 class ViewAge:
-    """What a view from the bucket shows, and how old it is. Times in ms.
+    """The content and the age of a view from the bucket. Times in ms.
 
     ``newest_at``: time of its newest fact, or of its checkpoint where nothing was archived after it; -1: there is none.
     ``as_of``: as it was asked for; empty: the newest. ``compacted``: records deleted before they were archived.
@@ -134,7 +134,7 @@ class ViewAge:
 
 
 def to_log(age: ViewAge) -> None:
-    """For readers from Python and Spark: write to Python's own log, which shows warnings on stderr by default."""
+    """Write to Python's own log, which shows warnings on stderr by default: readers in Python and Spark use it."""
     logging.getLogger("tierstate").warning(str(age))
 
 

@@ -110,11 +110,8 @@ def _ends_before(log: LogDirs, topic: str, partition: int, offset: Offset) -> bo
     """Return False also for a log that cannot be read now, or is in none of these folders: other checks report that."""
     for folder in log.broker_folders.live:
         try:
-            partition_folder = open_partition(folder / f"{topic}-{partition}")
-            return (
-                LogSegment(partition_folder.log_path(partition_folder.base_offsets[-1]), active=True).next_offset()
-                < offset
-            )
+            local = open_partition(folder / f"{topic}-{partition}")
+            return LogSegment(local.log_path(local.base_offsets[-1]), active=True).next_offset() < offset
         except (TierstateError, OSError):
             continue
     return False

@@ -67,23 +67,23 @@ class DeletePlan:
 
     @property
     def nothing(self) -> bool:
-        """Whether both tiers begin there already, and there are no objects to be deleted in spite of a lease."""
+        """Return whether both tiers begin there already and no object is to be deleted in spite of a lease."""
         begun = self.log_start >= self.before and self.bounds.local_start >= self.before
         return begun and not (self.force and (self.going or self.condemned))
 
     @property
     def offset_count(self) -> int:
-        """How many offsets are no longer read: at most so many records."""
+        """Return the number of offsets that readers lose: at most so many records."""
         return max(0, self.before - self.log_start)
 
     @property
     def local_offsets(self) -> int:
-        """How many offsets below ``before`` the broker still has: at most so many records."""
+        """Return the number of offsets below ``before`` that the broker still has: at most so many records."""
         return max(0, self.before - self.bounds.local_start)
 
     @property
     def never_copied(self) -> int:
-        """How many of them no remote segment has."""
+        """Return the number of offsets below ``before`` that no remote segment has."""
         first = max(self.log_start, self.bounds.local_start)
         if first >= self.before:
             return 0
@@ -92,7 +92,7 @@ class DeletePlan:
 
     @property
     def local_copied_bytes(self) -> int:
-        """Bytes of the broker's log that are copied: whole segments."""
+        """Return the bytes of the broker's log that are copied: whole segments."""
         return sum(each.log_bytes for each in self.going if each.offsets.start >= self.bounds.local_start)
 
     def as_json(self) -> dict[str, Any]:
@@ -231,7 +231,7 @@ def _waits(view: PartitionView) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Obeyed:
-    """How far agents are with a plan. ``readable`` of its segments are untouched, ``condemned`` still have objects."""
+    """The progress of agents with a plan. ``readable`` of its segments are untouched, ``condemned`` still have objects."""
 
     log_start_offset: Offset
     local_log_start_offset: Offset
