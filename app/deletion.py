@@ -231,7 +231,7 @@ def _waits(view: PartitionView) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Obeyed:
-    """The progress of agents with a plan. ``readable`` of its segments are untouched, ``condemned`` still have objects."""
+    """Progress of agents with a plan. ``readable`` segments are untouched, ``condemned`` ones still have objects."""
 
     log_start_offset: Offset
     local_log_start_offset: Offset

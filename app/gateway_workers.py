@@ -1,13 +1,13 @@
-"""The processes of a gateway that answer: started, looked after, started again, and ended with the one that follows.
+"""The processes of a gateway that answer: started, watched, restarted, and ended with the one that follows.
 
-    one process   follows into the view, holds the listening socket, has the management port
-         │        <- "view" and an end to ask the view by (`follower/asked_view.py`); "ready"; why it cannot go on
-         │        -> "look" and an end to answer by: what it counts, what hangs
-         │        <- "over" and an end by which it tells what it has counted
+    one process   follows into the view, holds the listening socket and the management port
+         │        <- "view" and a socket for questions to the view (`follower/asked_view.py`); "ready"; an error
+         │        -> "look" and a socket for the answer: its metrics, its hanging threads
+         │        <- "over" and a socket on which it sends its last metrics
     workers       accept at the socket that they inherited, read, answer (`cli/gateway_worker.py`)
 
-Each is a new program, never a fork of one that has threads, and the kernel ends it with the thread that started it
-(`runtime/parent_watch.py`): none outlives the process that follows, also where that is killed.
+Each is a new program, never a fork of a process that has threads. The kernel ends it with the thread that started it
+(`runtime/parent_watch.py`): no worker outlives the process that follows, also where that process is killed.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ from ..runtime.watchdog import alive, loop
 from ..state.errors import InvalidSettings, TierstateError, Unavailable
 
 LOOK_S = 10.0
-"""How often each is looked at."""
+"""How often each worker is looked at."""
 HURRIED_S = 0.1
-"""The same, while one is to be started or killed."""
+"""The same, while a worker is to be started or killed."""
 ANSWER_S = 2.0
 SILENT_S = 60.0
-"""One that answers no look for so long is ended, and started again."""
+"""A worker that answers no look for so long is ended, and started again."""
 STEADY_S = 60.0
-"""One that ends sooner is started again later and later."""
+"""A worker that ends sooner is started again after a longer and longer wait."""
 FIRST_AGAIN_S, LAST_AGAIN_S = 0.5, 30.0
 STOPS_S = STOP_SECONDS - 1.0
-"""What answers in progress get when all of them end."""
+"""How long answers in progress may take when all workers end."""
 ALONE_STOPS_S = STOP_SECONDS + 4.0
-"""What one gets that ends by itself, as a process of its own, while the others go on."""
+"""How long a worker may take that ends by itself, as a process of its own, while the others go on."""
 LEAST_MEMORY = 16 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerStart:
-    """What a worker is told first. ``number`` counts from 1; ``settings`` are its own (`divided`)."""
+    """The first message to a worker. ``number`` counts from 1; ``settings`` are its own (`divided`)."""
 
     number: int
     parent: int
@@ -66,16 +66,16 @@ class WorkerStart:
 
 @dataclass(frozen=True, slots=True)
 class WorkerAnswer:
-    """What a worker answers when it is looked at. ``hanging``: why it must be started again."""
+    """The answer of a worker to a look. ``hanging``: why it must be started again."""
 
     families: Sequence[Metric]
     hanging: Sequence[str]
 
 
 def divided(settings: Settings, number: int) -> Settings:
-    """The settings of one worker: its part of what all of them together may take, its own folder for chunks.
+    """Return the settings of one worker: its share of what all of them may use together, its own folder for chunks.
 
-    InvalidSettings: the part is less than one process needs.
+    Raises InvalidSettings where the share is less than one process needs.
     """
     gateway, cache = settings.gateway, settings.cache
     count = gateway.workers
@@ -104,14 +104,14 @@ def divided(settings: Settings, number: int) -> Settings:
 
 
 class GatewayWorker:
-    """One process, while it lives. ``given``: a `WorkerStart`."""
+    """One process, while it lives. ``given``: its `WorkerStart`."""
 
     def __init__(self, command: Sequence[str], inherited: Sequence[int], given: WorkerStart) -> None:
-        """Starts it. ``inherited``: descriptors, the listening socket first. OSError: it cannot be."""
+        """Start the process. ``inherited``: descriptors, the listening socket first. Raises OSError."""
         self.control, theirs = control_pair()
         self.ready, self.failure = False, None
         self.families: Sequence[Metric] = ()
-        """As it last told them."""
+        """As it last sent them."""
         with theirs:
             descriptors = theirs.fileno(), *inherited
             self.process = subprocess.Popen(
@@ -119,37 +119,37 @@ class GatewayWorker:
                 pass_fds=descriptors,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                process_group=0,  # Ctrl-C is the parent's to hear: it lets answers in progress end first
+                process_group=0,  # only the parent handles Ctrl-C: it lets answers in progress end first
             )
-        with suppress(OSError):  # it has ended already: whoever hears its control socket is told
+        with suppress(OSError):  # it has ended already: its control socket shows that
             self.control.send(pickle.dumps(given, pickle.HIGHEST_PROTOCOL))
         self.control.setblocking(False)
 
     failure: TierstateError | None
-    """What it said that it cannot go on for."""
+    """The error that it sent because it cannot go on."""
 
     def look(self) -> WorkerAnswer | None:
-        """None: it does not answer."""
+        """Return its answer to a look; None: it does not answer."""
         try:
             with hand_over(self.control, "look") as end:
                 end.settimeout(ANSWER_S)
-                looked = receive_message(end)
+                answer = receive_message(end)
         except (OSError, EOFError):
             return None
-        assert isinstance(looked, WorkerAnswer)
-        self.families = looked.families
-        return looked
+        assert isinstance(answer, WorkerAnswer)
+        self.families = answer.families
+        return answer
 
     def hear_last(self, end: socket.socket) -> None:
-        """What it has counted when it ends."""
+        """Receive the metrics that it sends when it ends."""
         with end, suppress(OSError, EOFError):
             end.settimeout(ANSWER_S)
-            told = receive_message(end)
-            assert isinstance(told, WorkerAnswer)
-            self.families = told.families
+            answer = receive_message(end)
+            assert isinstance(answer, WorkerAnswer)
+            self.families = answer.families
 
     def over(self) -> int:
-        """Its exit code, once its control socket is closed: the process is, or is about to be."""
+        """Return its exit code, once its control socket is closed: the process has ended or is about to end."""
         self.control.close()
         try:
             return self.process.wait(ANSWER_S)
@@ -160,7 +160,7 @@ class GatewayWorker:
 
 @dataclass(slots=True)
 class _Place:
-    """One of the N. ``again``: when to start it (monotonic); ``kill``: when to wait for it no longer."""
+    """One of the N workers. ``again``: when to start it (monotonic); ``kill``: when to stop waiting and kill it."""
 
     number: int
     start: Callable[[], GatewayWorker]
@@ -174,7 +174,7 @@ class _Place:
 
 
 class GatewayWorkers:
-    """``starts``: each begins one worker. ``on_ready`` is called once, when all of them answer; in our thread."""
+    """``starts``: each starts one worker. ``on_ready`` is called once, when all of them answer, in our thread."""
 
     def __init__(
         self,
@@ -197,16 +197,16 @@ class GatewayWorkers:
         self._selector = selectors.DefaultSelector()
 
     def service(self) -> Service:
-        """To be started last and stopped first. Fails with what a worker fails with before all were ready."""
+        """Return a service to start last and stop first. It fails with the error of a worker that does not start."""
         return Service("workers", self._run, on_stop=self._wake)
 
     def renew(self) -> None:
-        """Each ends and is started again, one after the other, while the others answer. At any time, in any thread."""
+        """End each worker and start it again, one after the other, while the others answer. Callable in any thread."""
         self._renew = True
         self._wake()
 
     def families(self) -> list[Sequence[Metric]]:
-        """What each of them counts, and what those did that are gone."""
+        """Return the metrics of each worker, and those of ended workers added up."""
         for place in self._places:
             if (worker := place.worker) is not None and worker.ready:
                 worker.look()
@@ -215,13 +215,13 @@ class GatewayWorkers:
             return [self._past, *living]
 
     def not_ready(self) -> list[str]:
-        """Of all: the worst."""
+        """Return why the gateway is not ready: the reasons of every worker that is not."""
         return [f"worker {place.number}: {why}" for place in self._places for why in _why(place)]
 
     # --- the thread --------------------------------------------------------------------------------------------
 
     def _wake(self) -> None:
-        with suppress(OSError):  # woken often enough
+        with suppress(OSError):  # it is full of wake-ups already
             os.eventfd_write(self._wakes, 1)
 
     def _run(self, stopping: threading.Event) -> None:
@@ -248,7 +248,7 @@ class GatewayWorkers:
         return [place for place in self._places if place.worker is not None]
 
     def _hurried(self) -> bool:
-        """Whether something is due before the next look."""
+        """Return whether something is due before the next look."""
         return self._ending or any(place.worker is None or place.kill < float("inf") for place in self._places)
 
     def _signal_all(self, number: int) -> None:
@@ -289,15 +289,15 @@ class GatewayWorkers:
     def _look_at(self, place: _Place, now: float) -> None:
         worker = place.worker
         assert worker is not None
-        looked = worker.look() if worker.ready else WorkerAnswer(worker.families, ())
-        if looked is not None:
+        answer = worker.look() if worker.ready else WorkerAnswer(worker.families, ())
+        if answer is not None:
             place.heard = now
-        hanging = [f"no answer for {now - place.heard:.0f} s"] if looked is None else looked.hanging
-        if looked is None and now - place.heard < SILENT_S:
+        hanging = [f"no answer for {now - place.heard:.0f} s"] if answer is None else answer.hanging
+        if answer is None and now - place.heard < SILENT_S:
             return
         if hanging and place.kill == float("inf"):
             self._logger.warning("worker hangs and is ended", worker=place.number, reason="; ".join(hanging))
-            worker.process.send_signal(signal.SIGABRT)  # it says where each of its threads was
+            worker.process.send_signal(signal.SIGABRT)  # it writes where each of its threads was
             place.kill = now + ANSWER_S
 
     def _renew_next(self, now: float) -> None:
@@ -315,21 +315,21 @@ class GatewayWorkers:
                 return
             self._renewing.pop(0)
 
-    # --- what workers say --------------------------------------------------------------------------------------
+    # --- messages of workers -----------------------------------------------------------------------------------
 
     def _hear(self, place: _Place, worker: GatewayWorker) -> None:
-        said, end = taken_over(worker.control)
-        if end is not None and said == b"view":
+        message, end = taken_over(worker.control)
+        if end is not None and message == b"view":
             threading.Thread(target=self._answers.answer, args=(end,), name="view answers", daemon=True).start()
         elif end is not None:
             worker.hear_last(end)
-        elif said == b"ready":
+        elif message == b"ready":
             worker.ready = True
             if not self._began and all(each.worker is not None and each.worker.ready for each in self._places):
                 self._began = True
                 self._on_ready()
-        elif said:
-            failure = pickle.loads(said)
+        elif message:
+            failure = pickle.loads(message)
             assert isinstance(failure, TierstateError)
             worker.failure = failure
         else:
@@ -343,18 +343,18 @@ class GatewayWorkers:
         with self._lock:
             place.worker = None
             self._past = added([self._past, lasting(worker.families)])
-        asked = self._ending or place.kill < float("inf") or code == 0
-        place.failures = 0 if asked or now - place.began >= STEADY_S else place.failures + 1
+        expected = self._ending or place.kill < float("inf") or code == 0
+        place.failures = 0 if expected or now - place.began >= STEADY_S else place.failures + 1
         how = str(worker.failure) if worker.failure is not None else f"exit code {code}"
         wait = self._wait(place, now, f"it ended: {how}")
-        tell = self._logger.info if asked else self._logger.warning
+        tell = self._logger.info if expected else self._logger.warning
         tell("worker ended", worker=place.number, pid=worker.process.pid, reason=how, again_s=wait)
-        if not self._began and not asked:
+        if not self._began and not expected:
             raise worker.failure or Unavailable("a worker of the gateway ended before it was ready", exit_code=code)
 
     @staticmethod
     def _wait(place: _Place, now: float, why: str) -> float:
-        """Seconds until it is started again: the longer, the more often it failed in a row."""
+        """Return the seconds until it is started again: the more often it failed in a row, the longer."""
         wait = min(FIRST_AGAIN_S * 2.0 ** (place.failures - 1), LAST_AGAIN_S) if place.failures else 0.0
         place.again, place.why = now + wait, why
         return wait
@@ -364,5 +364,5 @@ def _why(place: _Place) -> list[str]:
     worker = place.worker
     if worker is None or not worker.ready:
         return [place.why]
-    looked = worker.look()
-    return ["it does not answer"] if looked is None else list(looked.hanging)
+    answer = worker.look()
+    return ["it does not answer"] if answer is None else list(answer.hanging)
