@@ -300,9 +300,7 @@ def checks(connection: Connection) -> Iterator[Check]:
         except TierstateError:
             return NotAsked("not asked: the broker is not fit")
         folders = [each for folder in settings.agent.log_dirs if folder.is_dir() for each in folder.iterdir()]
-        here = {
-            parsed[0] for each in folders if (parsed := folder_name(each)) is not None
-        }  # includes topics that this user may not describe
+        here = {parsed[0] for each in folders if (parsed := folder_name(each)) is not None}  # also of hidden topics
         tiered = (name for name in here | internal.keys() if not internal.get(name, False))
         covered = sorted(name for name in tiered if settings.tiering.covers(name))
         rights = lacking(connection.broker.admin, connection.broker.raw, settings.tier_state.topic, covered)

@@ -185,7 +185,7 @@ def accepted_in_words(view: PartitionView) -> tuple[str, ...]:
 
 
 def lost_branch(view: PartitionView) -> str | None:
-    """Return which copies are of a log that an election discarded. None where the lineage is unknown."""
+    """Return which copies belong to a log that an election discarded. None where the lineage is unknown."""
     if view.lineage_unknown:
         return None
     lost = {each.offsets: count for each in view.readable if (count := out_of_lineage(view, each))}

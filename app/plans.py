@@ -3,7 +3,7 @@
     make    lease  ->  read back to it  ->  route                   once per job
     grant   still readable, or leased by this plan?  ->  URLs       once per segment and reader, and again when they end
 
-Nothing of a plan is remembered: its lease in the tier-state topic is all there is of it, so that any gateway of the
+Nothing of a plan is remembered: its lease in the tier-state topic is its only trace, so that any gateway of the
 cluster continues a plan of another one.
 """
 

@@ -1,7 +1,7 @@
 """Decoders by the id of a schema: requested once, kept within bounds, and never waited for longer than a call may take.
 
 Each request has a thread of its own, so that callers can stop waiting; one request per id, `MOST_ASKED` at a time.
-What was refused, and a registry that did not answer, is not asked again for `AGAIN_S`.
+After a refusal or no answer the registry is not asked again for `AGAIN_S`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a gateway or a proxy reads with: a view that follows, a reader of both tiers, a management port, and threads.
+"""The parts of a gateway or a proxy: a view that follows, a reader of both tiers, a management port, and threads.
 
-One process has all of it (`open_serving_parts`). Of a gateway of several processes one follows and is asked
-(`open_following_parts`), and the others read by its view (`open_worker_parts`).
+One process has all of them (`open_serving_parts`). In a gateway of several processes one follows and answers the
+others (`open_following_parts`), which read by its view (`open_worker_parts`).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from .watching import (
 
 @dataclass(frozen=True, slots=True)
 class ReadingParts:
-    """``brokers``: host and port as they advertise them."""
+    """``brokers``: host and port as each broker advertises them."""
 
     reader: LogReader
     plans: Plans
@@ -63,24 +63,24 @@ class ReadingParts:
 
 @dataclass(frozen=True, slots=True)
 class ServingParts(ReadingParts):
-    """``services``: of the whole process; the server that answers is added to them before they are run."""
+    """``services``: of the whole process; the caller adds the server before it runs them."""
 
     management: ManagementServer
     services: list[Service]
     not_ready: list[Callable[[], Sequence[str]]]
-    """What else must not be relied upon now, and why: of the server that is added."""
+    """More reasons why the process is not ready: from the server that is added."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerParts(ReadingParts):
-    """Of a process that reads by the view of another one."""
+    """The parts of a process that reads by the view of another process."""
 
     watchdog: Watchdog
 
 
 @dataclass(frozen=True, slots=True)
 class FollowingParts:
-    """As `ServingParts`, before anything is read. ``others``: metrics of the processes that read by this view."""
+    """The parts before a reader. ``others``: metrics of the processes that read by this view."""
 
     connection: Connection
     view: Follower
@@ -96,7 +96,7 @@ class FollowingParts:
 def open_serving_parts(
     settings: Settings, logger: FilteringBoundLogger, name: str, listen: Address
 ) -> Iterator[ServingParts]:
-    """``name``: of the view's folder; two processes of one machine never share one. ``listen``: for its management.
+    """Yield all parts. ``name``: the view's folder, for one process alone. ``listen``: for management.
 
     Raises what opening each part raises.
     """
@@ -118,10 +118,10 @@ def open_serving_parts(
 
 @contextmanager
 def open_worker_parts(settings: Settings, logger: FilteringBoundLogger, view: TierView) -> Iterator[WorkerParts]:
-    """``view``: another process's. Raises what opening each part raises."""
+    """Yield the parts of one worker. ``view``: another process's. Raises what opening each part raises."""
     clock, metrics = SystemClock(), Metrics()
     listener = fan_out(metrics.listen, log_events(logger))
-    # the supervisor of the service hears of the process that follows: that one looks after these
+    # the service manager hears only of the process that follows, which looks after its workers
     watchdog = Watchdog(clock, longest_silence(settings), Supervisor({}), logger.warning)
     with watchdog, Connection(settings, clock, listener=listener) as connection:
         with loop("start"):
@@ -145,14 +145,14 @@ def _brokers(connection: Connection) -> dict[int, tuple[str, int]]:
 def open_following_parts(
     settings: Settings, logger: FilteringBoundLogger, name: str, listen: Address
 ) -> Iterator[FollowingParts]:
-    """As `open_serving_parts`."""
+    """Yield the parts before a reader, as `open_serving_parts` does."""
     clock, metrics = SystemClock(), Metrics()
     listener = fan_out(metrics.listen, log_events(logger))
-    with ExitStack() as opened:
+    with ExitStack() as stack:
         watchdog = Watchdog(clock, longest_silence(settings), Supervisor(), logger.warning)
-        opened.enter_context(watchdog)
+        stack.enter_context(watchdog)
         with loop("start"):
-            connection = opened.enter_context(Connection(settings, clock, listener=listener))
+            connection = stack.enter_context(Connection(settings, clock, listener=listener))
             topic = connection.topic
             make_room(settings.cache, settings.state_dir, listener)
             follower = open_view(
@@ -165,7 +165,7 @@ def open_following_parts(
                 ),
                 state_dir=settings.state_dir / name,
             )
-            opened.callback(follower.close)
+            stack.callback(follower.close)
             watch, brokers = ViewWatch(topic, follower, clock), BrokerWatch(connection.broker, clock)
             feed_view_gauges(metrics, watch)
             feed_loop_gauges(metrics, watchdog)
@@ -186,7 +186,7 @@ def open_following_parts(
                 status=lambda name, partition: None,
             )
             management = ManagementServer(listen, health, hosts=settings.management.hosts)
-            opened.callback(management.close)
+            stack.callback(management.close)
             services += [
                 management.service(),
                 Service("view watch", watch.run),
@@ -200,4 +200,4 @@ def open_following_parts(
 def _exposed(metrics: Metrics, others: Sequence[Callable[[], Sequence[Sequence[Metric]]]]) -> bytes:
     if not others:
         return metrics.exposition()
-    return exposition(added([metrics.families(), *(found for read in others for found in read())]))
+    return exposition(added([metrics.families(), *(some for ask in others for some in ask())]))
