@@ -1,7 +1,7 @@
 """Decoders by the id of a schema: requested once, kept within bounds, and never waited for longer than a call may take.
 
 Each request has a thread of its own, so that callers can stop waiting; one request per id, `MOST_ASKED` at a time.
-After a refusal or no answer the registry is not asked again for `AGAIN_S`.
+A refused id is not asked for again within `AGAIN_S`, nor is a registry asked that did not answer.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _Question:
 
 
 class RegisteredSchemas:
-    """Thread-safe. ``ask`` asks the registry for an id; ``make`` makes a decoder of it. Both run in its thread."""
+    """Thread-safe. ``ask`` asks the registry for an id, ``make`` makes the decoder; in the request's thread."""
 
     def __init__(
         self,

@@ -83,7 +83,7 @@ def _reason(said: dict[str, object], why: str) -> bytes:
 
 
 def open_registered_values(settings: Registry, clock: Clock) -> RegisteredValues | None:
-    """Return None where no registry is set. Raises MissingExtra where the packages that it needs are not installed."""
+    """Return the values, or None where no registry is set. Raises MissingExtra where packages are not installed."""
     access = registry_access(settings)
     if access is None:
         return None
