@@ -156,7 +156,7 @@ class _Compared:
         return pq.read_table(self._copy, filters=[("offset", ">=", first), ("offset", "<=", last)])
 
     def next(self, typed: Rows, records: pa.Table | None) -> str | None:
-        """Return the difference in the next row group, or, without ``records``, in the whole file; None: no difference."""
+        """Return the difference in the next row group, or without ``records`` in the whole file; None: none."""
         if records is None:
             if self._at < self._rows.num_row_groups:
                 return "it has rows that the log does not have"
