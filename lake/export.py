@@ -125,7 +125,7 @@ class Export:
 
     @property
     def into(self) -> str:
-        """The place's URL."""
+        """Return the URL of the place."""
         return self.access.place.url
 
     def next_plan(self, wanted: Wanted, done: Exported | None = None) -> ExportPlan | None:

@@ -85,8 +85,8 @@ class Ledger:
         return [key for key in there if names.is_file_of(plan, key) and key not in committed]
 
     def finish(self, plan: ExportPlan, done: Sequence[TaskDone]) -> None:
-        """Put the manifest: from here on all of it is there. Where a task was given up, put the document that says that
-        no more of it comes, and which ranges are missing.
+        """Put the manifest: from here on all of it is there. Where a task was given up, put the document that
+        the export ends there, with the ranges that are missing.
         """
         files = [each for task in done for each in task.as_json()["files"]]
         counts = {"records": sum(each.records for each in done), "corrupt": sum(each.corrupt for each in done)}

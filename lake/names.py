@@ -4,7 +4,7 @@
     _tierstate_export/x2Qk…/00000000/plan.json                                                    what is exported
     _tierstate_export/x2Qk…/00000000/task-000007.json                                             what a task made
     _tierstate_export/x2Qk…/00000000/manifest.json                                                all of it is there
-    _tierstate_export/x2Qk…/00000000/given-up.json                                                no more of it comes
+    _tierstate_export/x2Qk…/00000000/given-up.json                                                it ended incomplete
 
 A file's name has its partition, the range of its task (end exclusive), the topic id and the export's number, and ``+1``
 where a task needed another file for a date. So two exports never make a file of one name: files of a given-up export

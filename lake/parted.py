@@ -17,7 +17,7 @@ MOST_DATES = 200
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
-    """The next row group of a file: ``records`` as they were decoded. None: the file has no more row groups."""
+    """The next row group of a file: ``records`` as they were decoded. None: the file is complete."""
 
     key: str
     records: pa.Table | None

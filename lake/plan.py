@@ -23,7 +23,7 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How rows and files are made. ``row_group_bytes``: of keys, values and headers, before they are encoded.
+    """The form of rows and files. ``row_group_bytes``: of keys, values and headers, before they are encoded.
 
     ``writer``: the library that encodes; another version of it makes different bytes of the same rows.
     """

@@ -75,7 +75,7 @@ class Change:
 
 
 class PlaceLost(CorruptData):
-    """No metadata of the table has its place any more; its rows still show it."""
+    """The place is in none of the table's metadata; its rows still show it."""
 
 
 class LakeTable:
@@ -183,9 +183,7 @@ class LakeTable:
     def put(self, url: str, pieces: Iterable[bytes]) -> DataFile:
         """Write a new file. Return its manifest entry. A file that could not be written is removed if possible."""
         with foreign(table=self.name, file=url):
-            output = self.iceberg.io.new_output(
-                url
-            ).create()  # outside the try: a file that another writer put there stays
+            output = self.iceberg.io.new_output(url).create()  # outside the try: another writer's file stays
         try:
             with foreign(table=self.name, file=url):
                 with output as into:
@@ -252,8 +250,7 @@ class LakeTable:
         transaction.set_properties(columns_property(self.facts.version + 1, columns))
 
     def commit(self, transaction: Transaction, attempt: str) -> bool:
-        """Return False where another writer was first and nothing landed. Afterwards the table is as it is now, either
-        way.
+        """Return False where another writer was first: nothing landed. Either way the table is loaded as it is now.
 
         Raises UnknownOutcome where it is unknown whether it landed: then its files stay, for they may be the table's.
         """

@@ -98,7 +98,7 @@ def commit(table: LakeTable, attempt: Attempt, change: Change) -> Act[bool]:
         yield "write manifests"
         transaction = table.prepared(change, attempt.id)
     yield "commit"
-    landed = table.commit(transaction, attempt.id)  # from here on the rows are the table's, and its place has them
+    landed = table.commit(transaction, attempt.id)  # from here on the rows are the table's, and its place includes them
     if not landed:
         yield from give_back(table, attempt)
     return landed
