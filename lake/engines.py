@@ -34,7 +34,7 @@ _TRINO = {
 
 
 def engines(properties: Mapping[str, str], table: str) -> dict[str, str]:
-    """Return the text for each program. For a program that cannot open such a catalog, the text is a comment with the reason."""
+    """Return the text for each program. Where a program cannot open such a catalog, it is a comment with the reason."""
     kind = properties.get("type") or _inferred(properties)
     lines = "\n".join(f"        {json.dumps(name)}: {json.dumps(value)}," for name, value in properties.items())
     return {
