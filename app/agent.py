@@ -54,20 +54,20 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
     """
     clock, metrics, name = SystemClock(), Metrics(), settings.tier_state.topic
     listener = fan_out(metrics.listen, log_events(logger))
-    with ExitStack() as opened:
+    with ExitStack() as stack:
         watchdog = Watchdog(clock, longest_silence(settings), Supervisor(), logger.warning)
-        opened.enter_context(watchdog)
-        starting = opened.enter_context(ExitStack())
+        stack.enter_context(watchdog)
+        starting = stack.enter_context(ExitStack())
         starting.enter_context(loop("start"))
-        log = opened.enter_context(LogDirs(settings.agent.log_dirs, listener=listener))
+        log = stack.enter_context(LogDirs(settings.agent.log_dirs, listener=listener))
         quota = ByteQuota(clock, settings.copy_.quota)
         listened = fan_out(listener, repeats_taken_from(quota))
-        connection = opened.enter_context(Connection(settings, clock, listener=listened))
+        connection = stack.enter_context(Connection(settings, clock, listener=listened))
         broker, topic = connection.broker, connection.topic
         require_own_folders(log, broker.control)
         claimant = agent_claimant(settings, broker.control, log)
         claim = claim_of(connection, living(connection.store), claimant)
-        opened.callback(claim.leave)  # after the last thread that changes the bucket has ended
+        stack.callback(claim.leave)  # after the last thread that changes the bucket has ended
         store = claimed(living(connection.store), claim.require, ROOT)
         upkeep = Upkeep(connection, store, listener, claim)
         archives = upkeep.archives
@@ -85,7 +85,7 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
             ),
             state_dir=settings.state_dir / "agent",
         )
-        opened.callback(follower.close)
+        stack.callback(follower.close)
 
         rights = RightsWatch(
             lambda: lacking(broker.admin, broker.raw, name, leader.agent.led_topics), connection.kafka, broker.raw
@@ -112,8 +112,8 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
             settings.management.advertised,
             settings.management.hosts,
         )
-        opened.callback(server.close)
-        beside = Beside(
+        stack.callback(server.close)
+        extras = Beside(
             archives.archived_to,
             ArchivedDeletes(store, upkeep.identity, clock, listener),
             lambda partition: archives.problem(follower.tier_partition(partition)),
@@ -125,7 +125,7 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
         )
         parts = Parts(broker.control, topic, follower, store, clock, RandomIds())
         leader: LeaderRole = open_leader(
-            settings, log, parts, listener, str(settings.management.announced(server.address)), beside
+            settings, log, parts, listener, str(settings.management.announced(server.address)), extras
         )
         watches.store.returned = partial(leader.agent.returned, StorageUnavailable, AccessDenied)
         watches.rights.returned = partial(leader.agent.returned, AccessDenied)
@@ -151,7 +151,7 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
                 leader.agent.run(stop)
 
         starting.close()
-        kept = [] if once else [*watches.threads(), Service("chores", chores.run)]
-        kept.append(Service("heartbeat", claim.run))
-        watches.services += [server.service(), *kept, Service("agent", work, on_stop=leader.quota.stop)]
+        services = [] if once else [*watches.threads(), Service("chores", chores.run)]
+        services.append(Service("heartbeat", claim.run))
+        watches.services += [server.service(), *services, Service("agent", work, on_stop=leader.quota.stop)]
         yield watches.services

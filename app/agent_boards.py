@@ -46,10 +46,10 @@ class AgentBoards:
         """Ask all of these agents now. Takes `PATIENCE_S` where one is silent."""
         return dict(zip(addresses, self._pool.map(self._asked, addresses), strict=True))
 
-    def known(self) -> dict[str, Board | None]:
+    def answer(self) -> dict[str, Board | None]:
         """Return the boards that have been answered so far."""
         with self._lock:
-            return {address: known.board for address, known in self._known.items()}
+            return {address: answer.board for address, answer in self._known.items()}
 
     def renew(self, addresses: Collection[str]) -> None:
         """Ask the agents without a board of the last `AGE_S` seconds, in the background."""

@@ -104,9 +104,9 @@ def plan_recovery(connection: Connection, asked: RecoveryRequest) -> Recovery:
     with connection.progress("reading manifests") as advance:
 
         def counted() -> Iterator[Found]:
-            for found in scan_bucket(store):
+            for item in scan_bucket(store):
                 advance(1)
-                yield found
+                yield item
 
         bucket = sort_out(counted(), cluster, asked.topic_ids)
     lost = asked.topic_ids or tuple({each.tier_state_topic_id for each in bucket.ours})

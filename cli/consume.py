@@ -112,14 +112,14 @@ def _extents(
     unread: UnreadPartitions,
 ) -> dict[int, Extent]:
     """Return the offsets that are meant, by partition."""
-    found = {}
+    extents = {}
     for partition in chosen_partitions(source, topic):
         with unread.reading(partition):
             first = offset_of(start, source, topic.topic, partition, isolation, tier)
             _, now = source.extent(topic.topic, partition, isolation, tier)
             last = now if end is None else offset_of(end, source, topic.topic, partition, isolation, tier)
-            found[partition] = Extent(first, last)
-    return found
+            extents[partition] = Extent(first, last)
+    return extents
 
 
 def _batches(

@@ -86,7 +86,7 @@ def command(
     with opened_source(context, topic, "reader" if via in ("consumer", "spark") else via, level) as source:
         if per_segment:
             ranges |= _segment_ranges(context, topic, source)
-        asked = []
+        requests = []
         for partition in chosen_partitions(source, topic):
             with unread.reading(partition):
                 extent, inner = _extent(source, topic.topic, partition, start, end, level), ranges.get(partition, [])
@@ -96,9 +96,9 @@ def command(
                     wholes.append(whole)
                     parts += ranged
                 skipped += gaps
-                asked.append((partition, extent, inner))
+                requests.append((partition, extent, inner))
     if via == "spark":
-        wholes, parts = _count_by_spark(context, topic.topic, asked, level)
+        wholes, parts = _count_by_spark(context, topic.topic, requests, level)
     digests = {each.partition: (each.records, bytes.fromhex(each.digest)) for each in wholes}
     records, total = (None, None) if unread.errors else (sum(each.records for each in wholes), topic_digest(digests))
     document = {

@@ -115,7 +115,7 @@ def naming(topic: str, partition: int, offset: int | None = None) -> Iterator[No
 
 def records(fetched: Fetched, topic: str, partition: int, **options: Any) -> Iterator[pa.RecordBatch]:
     """Yield the records of a piece, exactly those of ``[offset, limit)``. Options are `log.decode.decode_batches`'s."""
-    # Not at the top: numba and the kernels take longer to load than all else, and who plans or looks decodes nothing.
+    # Not at the top: numba and the kernels take longer to load than all else, and planning decodes nothing.
     from ..log.decode import decode_batches
 
     with naming(topic, partition):

@@ -376,9 +376,9 @@ class RemoteTier:
     def _position(self, segment: RemoteSegment, reader: SegmentReader, offset: Offset) -> tuple[int, BatchOrder]:
         """Return where a batch begins, at or before the one with ``offset``, and the checks for what follows."""
         with self._lock:
-            known = self._positions.get((segment.object_key, offset))
-        if known is not None:
-            return known, BatchOrder(reader, segment, offset)
+            position = self._positions.get((segment.object_key, offset))
+        if position is not None:
+            return position, BatchOrder(reader, segment, offset)
         at = locate_batch(reader, segment.offsets.start, offset, reader.log.key)
         order = BatchOrder(reader, segment)
         return _past_those_before(reader, at, offset, order), order

@@ -75,14 +75,14 @@ class _Known:
 
 def _compare_rest(known: _Known, batches: Iterable[pa.RecordBatch], rows: Rows) -> tuple[list[Finding], int]:
     """Compare what the log still has, by offsets: its row groups are not those of the file."""
-    task, done, damaged = known.task, known.done, known.damaged
+    task, outcome, damaged = known.task, known.done, known.damaged
     findings, compared = list[Finding](), dict[str, int]()
     with ExitStack() as stack:
-        whole = [file for file in done.files if file.key not in damaged]
+        whole = [file for file in outcome.files if file.key not in damaged]
         files = {file.key: stack.enter_context(_Compared(file, known.place)) for file in whole}
         for group in row_groups(batches, known.plan.shape.row_group_bytes):
             for day, records in by_date(group):
-                keys = [file.key for file in done.files if file.date == day_name(day)]
+                keys = [file.key for file in outcome.files if file.date == day_name(day)]
                 if damaged.intersection(keys):
                     continue
                 first, last = _first(records), int(records.column("offset")[-1].as_py())

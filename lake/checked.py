@@ -46,27 +46,27 @@ def check(export: Export) -> Checked:
     checked = Checked()
     ledger = export.ledger
     done_by_plan = [(plan, ledger.done(plan)) for plan in ledger.plans()]
-    covered(kept(plan, done) for plan, done in done_by_plan)
-    for plan, done in done_by_plan:
+    covered(kept(plan, outcomes) for plan, outcomes in done_by_plan)
+    for plan, outcomes in done_by_plan:
         if ledger.is_given_up(plan):
-            strays = ledger.strays(plan, done.values())
+            strays = ledger.strays(plan, outcomes.values())
             checked.findings += [Finding(key, "the export that made it was given up: do that again") for key in strays]
         elif not ledger.is_whole(plan):
             lacking = [_lacking(plan, task) for task in missing(ledger, plan)] or [
                 "the export was not finished: run it again"
             ]
             checked.findings += [Finding(manifest_key(plan), problem) for problem in lacking]
-        remaining = kept(plan, done)
-        checked.given_up += plan.offsets - remaining.offsets
-        there, gone = _split(export, plan, [task for task in remaining.tasks if task.number in done], checked.refuse)
+        rest = kept(plan, outcomes)
+        checked.given_up += plan.offsets - rest.offsets
+        there, lost = _split(export, plan, [task for task in rest.tasks if task.number in outcomes], checked.refuse)
         jobs = list(export.jobs(plan, there, checked.refuse))
-        gone += [job.task for job in jobs if job.skipped != done[job.number].skipped]  # lost since then, in both tiers
-        for task in gone:
-            for file in done[task.number].files:
+        lost += [job.task for job in jobs if job.skipped != outcomes[job.number].skipped]  # lost since, in both tiers
+        for task in lost:
+            for file in outcomes[task.number].files:
                 checked.findings += check_bytes(file, export.ledger.place)
                 checked.by_bytes += 1
-            checked.lost += done[task.number].records
-        _compare(export, [job for job in jobs if job.task not in gone], done, checked)
+            checked.lost += outcomes[task.number].records
+        _compare(export, [job for job in jobs if job.task not in lost], outcomes, checked)
     return checked
 
 
@@ -108,7 +108,7 @@ def _split(
                 raise
             starts[number] = error
     has_offsets = "offset" in plan.shape.columns.names
-    there, gone = list[ExportTask](), list[ExportTask]()
+    there, lost = list[ExportTask](), list[ExportTask]()
     for task in tasks:
         log_start = starts[task.partition]
         if isinstance(log_start, TierstateError):
@@ -118,5 +118,5 @@ def _split(
         if start == task.start or (has_offsets and start < task.end):
             there.append(replace(task, start=start))
         else:
-            gone.append(task)
-    return there, gone
+            lost.append(task)
+    return there, lost

@@ -190,23 +190,23 @@ class Export:
         return exported
 
     def _finish(self, plan: ExportPlan, counted: Exported) -> None:
-        done = self.ledger.done(plan)
-        if any(each.given_up for each in done.values()):
+        outcomes = self.ledger.done(plan)
+        if any(each.given_up for each in outcomes.values()):
             raise given_up(plan)
         counted.plans.append(plan)
         counted.tasks += len(plan.tasks)
-        counted.found += len(done)
-        tasks_left = [task for task in plan.tasks if task.number not in done]
+        counted.found += len(outcomes)
+        tasks_left = [task for task in plan.tasks if task.number not in outcomes]
         with self.progress(f"exporting {plan.topic}", sum(task.end - task.start for task in tasks_left)) as advance:
             for last in (*[False] * (TRIES - 1), True):
-                tasks_left = self._try(plan, tasks_left, done, advance, counted.refuse, last) if tasks_left else []
+                tasks_left = self._try(plan, tasks_left, outcomes, advance, counted.refuse, last) if tasks_left else []
         for task in plan.tasks:
-            if task.number in done:
-                counted.count(done[task.number])
-        if len(done) < len(plan.tasks):
+            if task.number in outcomes:
+                counted.count(outcomes[task.number])
+        if len(outcomes) < len(plan.tasks):
             counted.unfinished.append(plan.number)
         else:
-            self.ledger.finish(plan, [done[task.number] for task in plan.tasks])
+            self.ledger.finish(plan, [outcomes[task.number] for task in plan.tasks])
 
     def _try(
         self,

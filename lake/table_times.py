@@ -1,6 +1,6 @@
 """Times that a table cannot have. Kafka takes any int64 of milliseconds; a table is partitioned by days, and pyiceberg,
-Python and Spark name only those of the years 1 to 9999. Another time is written as the nearest microsecond within them that is
-no whole millisecond, so that its row differs from all others.
+Python and Spark name only those of the years 1 to 9999. Another time is written as the nearest microsecond within them
+that is no whole millisecond, so that its row differs from all others.
 """
 
 from __future__ import annotations

@@ -70,8 +70,8 @@ def default_folder() -> Path:
 def up(folder: Path, brokers: int = 1, progress: Progress | None = None, *, release: str = NEWEST) -> DetachedSandbox:
     """Start brokers that outlive this process.
 
-    Raises InvalidRequest where a sandbox runs in this folder, where the records of one are that does not run any more,
-    and where something else is in it.
+    Raises InvalidRequest where a sandbox runs in this folder, or has ended and left its records there, and where
+    something else is in it.
     """
     before = status(folder)
     if before is not None and before.alive:
