@@ -46,7 +46,7 @@ class AgentBoards:
         """Ask all of these agents now. Takes `PATIENCE_S` where one is silent."""
         return dict(zip(addresses, self._pool.map(self._asked, addresses), strict=True))
 
-    def answer(self) -> dict[str, Board | None]:
+    def known(self) -> dict[str, Board | None]:
         """Return the boards that have been answered so far."""
         with self._lock:
             return {address: answer.board for address, answer in self._known.items()}
