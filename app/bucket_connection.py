@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from .connection import ShowProgress
 
 NOBODY = BrokerId(-1)
-"""The broker of this directory, which knows no deleted topic."""
+"""The id of no broker, which has none of the deleted topics."""
 _PLACE = re.compile("([0-9]{1,9})/([0-9]{1,18})")
 
 

@@ -362,7 +362,7 @@ def require_short(topics: Iterable[str]) -> str:
 
 
 def _by_certificate_alone(connection: Connection) -> bool:
-    """Return whether brokers refuse a client without the certificate that [kafka] has, as clients of a proxy are."""
+    """Return whether brokers refuse clients without the certificate of [kafka]: a proxy's clients have none."""
     theirs = in_their_name(connection.settings.kafka)
     if theirs == connection.settings.kafka:
         return False

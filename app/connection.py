@@ -179,7 +179,7 @@ class Connection:
 
     @cached_property
     def identity(self) -> ViewIdentity:
-        """Return `topic_identity` with the history that counts, of archive and checkpoints. Raises as the store."""
+        """Return `topic_identity` with the history that counts, for archive and checkpoints. Raises store errors."""
         from ..follower.histories import newest_history
 
         return replace(self.topic_identity, history=newest_history(self.store, self.topic.topic_id))

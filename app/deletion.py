@@ -59,7 +59,7 @@ class DeletePlan:
 
     @property
     def losing(self) -> tuple[GroupPosition, ...]:
-        """Consumer groups that have not read all that leaves the broker. Agents obey a person without asking them."""
+        """Return the groups that have not read all that leaves the broker. Agents obey a person without asking them."""
         if self.bounds.local_start >= self.before:
             return ()
         here = [each for each in self.groups.positions if each.partition == self.view.partition.partition]
@@ -149,7 +149,7 @@ def plan_delete(
     now: TimestampMs,
     groups: TopicGroups = NOBODY,
 ) -> DeletePlan:
-    """Raise NotTiered for a partition that no agent has begun, OffsetOutOfRange above the last stable offset.
+    """Return the plan. Raises NotTiered where no agent has begun, OffsetOutOfRange above the last stable offset.
 
     Raises Unavailable when the broker leads in another epoch than the term in force: it is not known then which records
     the view describes*. An agent begins a term in seconds.

@@ -13,7 +13,7 @@ TOOL = "kafka-transactions.sh"
 class EndTransaction:
     """``find_hanging`` asks whether its coordinator still knows the transaction; ``abort`` ends it in this partition.
 
-    An abort asks no coordinator: of a transaction that is still in progress, this partition's part would be lost.
+    An abort asks no coordinator: of a transaction in progress it would lose this partition's part and keep the rest.
     """
 
     find_hanging: str
@@ -21,7 +21,7 @@ class EndTransaction:
 
 
 def end_transaction(agent: object, topic: str, partition: int, bootstrap: str) -> EndTransaction | None:
-    """Return the commands; None where ``agent``, its answer, names no transaction. ``bootstrap``: bootstrap servers."""
+    """Return the commands; None where ``agent``, an agent's answer, names none. ``bootstrap``: bootstrap servers."""
     by: Any = agent.get("open_transaction") if isinstance(agent, dict) else None
     if not isinstance(by, dict) or "start_offset" not in by:
         return None

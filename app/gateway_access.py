@@ -1,4 +1,4 @@
-"""Reads of another process where a gateway hands out the bytes: it has neither a key to the bucket nor to the brokers.
+"""How another process reads where a gateway hands out the bytes: without a key to the bucket or to the brokers.
 
 The counterpart of `split_reads.Access` for a gateway.
 """
@@ -38,7 +38,7 @@ def gateway_url(text: str, option: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class GatewayAccess:
-    """Access to a gateway, which hands out what leads to the store: no key to the bucket or the brokers is needed.
+    """Access to a gateway, and to the store by the URLs that it hands out: no key to bucket or brokers is needed.
 
     ``token``, ``basic`` or ``certificate`` identify the caller; ``certificate`` and ``ca`` are files wherever it
     is read. ``timeout_s``: for one answer.

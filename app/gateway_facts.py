@@ -34,7 +34,7 @@ def facts_by_gateway(
 def _agent(client: GatewayClient, topic: str, partition: int) -> dict[str, Any] | str | None:
     try:
         answer = client.agent(topic, partition)
-    except AccessDenied as error:  # its reasons may name consumer groups, not for clients that may only describe
+    except AccessDenied as error:  # its reasons may name consumer groups: not for clients that may only describe
         return f"is not asked: {error.message}"
     status: dict[str, Any] | None = answer["status"]
     return silent(answer["broker_id"]) if answer["silent"] else status

@@ -21,7 +21,7 @@ class GatewayLogin:
 
 
 def gateway_login(token_file: Path | None, user: str | None, file_name: str, user_name: str) -> GatewayLogin:
-    """Return the login. ``file_name``, ``user_name``: option names for errors. Raises InvalidRequest."""
+    """Return the login. ``file_name``, ``user_name``: option names. Raises InvalidRequest for half a login, or two."""
     token = _token(token_file, file_name)
     if user is not None and token is not None:
         raise InvalidRequest(f"{user_name}, or a token: not both")
@@ -34,7 +34,7 @@ def gateway_login(token_file: Path | None, user: str | None, file_name: str, use
 def client_certificate(
     chain: Path | None, key: Path | None, chain_name: str, key_name: str
 ) -> ClientCertificate | None:
-    """Return it. ``chain_name``, ``key_name``: option names for errors. Raises InvalidRequest for a key alone."""
+    """Return the certificate. ``chain_name``, ``key_name``: option names. Raises InvalidRequest for a key alone."""
     if chain is None and key is not None:
         raise InvalidRequest(f"{key_name} needs {chain_name}", key=key)
     return None if chain is None else ClientCertificate(chain, key)

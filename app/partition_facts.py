@@ -55,7 +55,7 @@ class PartitionFacts:
     contradictions: tuple[str, ...]
     lineage_unknown: bool
     unconfirmed: str | None
-    """Why what is remote may not be this leader's; it determines what readers are given."""
+    """Why remote records may not be this leader's, and what readers are given then."""
     agent: dict[str, Any] | str | None
     """The agent's answer; a text when it did not answer; None when no term names one."""
     cut_elsewhere: str | None = None

@@ -26,8 +26,8 @@ def partitions_of(broker: TopicDirectory, topic: str, partition: int | None) -> 
 
 
 def find_partitions(broker: TopicDirectory, topic: str, partition: int | None) -> list[TopicIdPartition] | None:
-    """Return as `partitions_of`; a deleted topic goes by its topic id. None: all partitions of a deleted topic, which
-    only facts name. Raises UnknownTopic.
+    """Return what `partitions_of` does; a deleted topic goes by its topic id. None: all partitions of a deleted
+    topic, which only facts name. Raises UnknownTopic.
     """
     from ..fetch.gone import gone_id
 

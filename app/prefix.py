@@ -58,7 +58,7 @@ class Sides:
 
     @property
     def strange(self) -> list[Side]:
-        """Heartbeats of other clusters, as far as no decision names them."""
+        """Return the heartbeats of other clusters that no decision names."""
         disowned = {process for keeper in self.keepers for process in keeper.others.split()}
         return [side for side in self.sides if not side.ours and side.beat.process not in disowned]
 
@@ -113,7 +113,7 @@ def claim_of(connection: Connection, store: ObjectStore, claimant: Claimant) -> 
 
 @contextmanager
 def changing(connection: Connection) -> Iterator[ObjectStore]:
-    """The store, for a command that changes it. Agents answer the command within one heartbeat.
+    """Yield the store for a command that changes it. Agents answer the command within one heartbeat.
 
     Raises PrefixContested when another cluster writes below this prefix.
     """

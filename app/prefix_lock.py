@@ -155,7 +155,7 @@ def _refusal(holder: Holder | None) -> Fenced:
 
 @contextmanager
 def locked(connection: Connection, command: str) -> Iterator[PrefixLock]:
-    """The lock of the bucket prefix, held by this process. Raises Fenced, which names the holder."""
+    """Yield the lock of the bucket prefix, held by this process. Raises Fenced, which names the holder."""
     lock = PrefixLock(connection, command)
     lock.take()
     stop = threading.Event()

@@ -100,7 +100,7 @@ def archived_view(connection: Connection, target: Target, number: int | None) ->
 
 
 def _settled(connection: Connection, said: list[Replayed], time: TimestampMs) -> list[Replayed]:
-    """A quiet partition has no record at or after the time: ask the topic whether the archive lacks any before it."""
+    """Ask the topic what the archive lacks before the time: a quiet partition has no record at or after it."""
     settled = []
     try:
         for each in said:

@@ -49,8 +49,8 @@ class RecentFact:
 
 
 def recent_facts(view: PartitionView, most: int) -> list[RecentFact]:
-    """Return the newest facts, by their position in the topic, newest first. Without facts that have no time of their
-    own, such as leases, and without the beginning of a copy that is finished.
+    """Return the newest facts by their position in the topic, newest first, without those that have no time of their
+    own, such as leases, and without the beginning of a finished copy.
     """
     facts = nlargest(most, _tellable(view), key=lambda live: live.position)
     return [_told(view.partition.partition, live.fact) for live in facts if not isinstance(live.fact, UnknownFact)]

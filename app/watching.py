@@ -48,8 +48,7 @@ SLACK_S = 300.0
 
 
 def longest_silence(settings: Settings) -> dict[str, float]:
-    """Return every loop of an agent, a gateway and a proxy, with the longest time that one step of it may take,
-    seconds.
+    """Return each loop of an agent, a gateway and a proxy, with the most seconds that one step of it may take.
 
     Generous: a restart on a false alarm costs more than a hang that is found a quarter of an hour later. A loop that
     waits (for work, a store or a broker that is away, a backoff, a quota) still gives signs of life.

@@ -30,5 +30,5 @@ def do(job: AnyJob) -> tuple[int, Any]:
 
 
 def here(jobs: Sequence[AnyJob]) -> Iterator[tuple[int, Any]]:
-    """An `AnyRun` in this process, one after another."""
+    """Yield the outcomes of jobs done in this process, one after another: an `AnyRun`."""
     yield from map(do, jobs)

@@ -1,7 +1,7 @@
 """Encodes rows as the bytes of a Parquet file.
 
 Encodings are those that every reader of Parquet knows since 2021: deltas for offsets and times, a dictionary for every
-other column, zstd over all of it. The encoder drops a dictionary that reaches 1 MiB and writes the rest of the group
+other column, zstd over all of it. The encoder gives up a dictionary that reaches 1 MiB; the rest of the row group is
 plain: values that never repeat cost no more than without. Each column chunk has its smallest and largest value, so that
 readers find offsets and times without reading the rest.
 """

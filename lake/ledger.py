@@ -86,7 +86,7 @@ class Ledger:
 
     def finish(self, plan: ExportPlan, done: Sequence[TaskDone]) -> None:
         """Put the manifest: from here on all of it is there. Where a task was given up, put the document that
-        the export ends there, with the ranges that are missing.
+        ends the export instead, with the ranges that are missing.
         """
         files = [each for task in done for each in task.as_json()["files"]]
         counts = {"records": sum(each.records for each in done), "corrupt": sum(each.corrupt for each in done)}

@@ -1,4 +1,4 @@
-"""Makes of settings or a gateway, a topic and a place an export that is ready to be quoted, done or checked."""
+"""Opens an export of a topic into a place, by settings or by a gateway: ready to be quoted, done or checked."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Into:
 
 
 def place_of(settings: Settings, url: str) -> Place:
-    """Return the place at ``url``: with the options of ``[store]`` if that is a store of this kind, else without."""
+    """Return the place at ``url``: with the options of ``[store]`` if of the same kind, else of the environment."""
     same = url.partition(":")[0] == settings.store.url.partition(":")[0]
     return Place(url, store_options(settings) if same else StoreOptions())
 

@@ -196,7 +196,7 @@ class LakeTable:
             raise
 
     def _described(self, url: str) -> DataFile:
-        """Return the manifest entry of a file. Where pyiceberg cannot write a bound, only our own columns have bounds.
+        """Return the manifest entry of a file. Bounds are optional: where pyiceberg fails, only our columns have any.
 
         It fails for a text whose upper bound would be a surrogate (U+D800), and for dates and times of the year 10000.
         """

@@ -72,8 +72,8 @@ class TableFacts:
 
     @classmethod
     def of_properties(cls, said: Mapping[str, str], table: str) -> TableFacts | None:
-        """Return None for a table that tierstate did not create. Raises CorruptData for incomplete properties, and
-        InvalidRequest where they let pyiceberg repeat commits.
+        """Return the facts; None for a table that tierstate did not create. Raises CorruptData for incomplete
+        properties, and InvalidRequest where they let pyiceberg repeat commits.
         """
         if TOPIC not in said:
             return None

@@ -80,7 +80,7 @@ class Repaired:
 def repair(
     table: LakeTable, log: TopicLog, attempt_id: Callable[[], str], *, execute: bool, keep: Keep = no_lease
 ) -> Repaired:
-    """Find the place of a table again, prove it, and commit it. Raises what reading and writing do."""
+    """Find the place of a table again, prove it, and commit it. Raises what reading and writing raise."""
     try:
         table.place()
     except PlaceLost:

@@ -49,7 +49,7 @@ def of_partition(rows: pa.Table, partition: int) -> pa.Table:
 
 
 def between(partition: int, start: int, end: int) -> str:
-    """Return a condition on rows."""
+    """Return a condition for the rows of these offsets."""
     return f"partition == {partition} and offset >= {start} and offset < {end}"
 
 

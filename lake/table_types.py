@@ -31,7 +31,7 @@ from ..state.errors import InvalidRequest
 
 
 def iceberg_schema(columns: pa.Schema) -> Schema:
-    """Return it with all fields optional but keys of maps. Raises InvalidRequest for types that Iceberg cannot hold."""
+    """Return a schema, all optional but keys of maps. Raises InvalidRequest for types that Iceberg cannot hold."""
     fields = _fields(columns, count(1), "")
     try:
         return Schema(*fields)

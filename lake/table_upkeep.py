@@ -237,7 +237,7 @@ class Stray:
 
 
 def strays(table: LakeTable, older_than: TimestampMs) -> list[Stray]:
-    """List files before asking for snapshots*: a file that is committed in between is named then.
+    """Return the strays. Files are listed before snapshots are asked for*: a file committed in between is named then.
 
     A file that only a foreign metadata file names is no stray: another catalog may keep the table, or this one was
     restored from a backup (`table_metadata`). ``older_than``: no attempt that still works can have begun before it.
