@@ -47,12 +47,12 @@ class AgentBoards:
         return dict(zip(addresses, self._pool.map(self._asked, addresses), strict=True))
 
     def known(self) -> dict[str, Board | None]:
-        """Return the boards that have been answered so far."""
+        """Return the latest answer of each agent that was asked; None: it was silent."""
         with self._lock:
             return {address: answer.board for address, answer in self._known.items()}
 
     def renew(self, addresses: Collection[str]) -> None:
-        """Ask the agents without a board of the last `AGE_S` seconds, in the background."""
+        """Ask those that were not asked in the last `AGE_S` seconds, in the background."""
         now = self._clock.monotonic()
         with self._lock:
             old = [

@@ -19,8 +19,8 @@ from ..storage.object_store import ObjectStore
 Asked = tuple[TopicIdPartition, RemoteSegmentId]
 
 ASK_AGAIN_S = 7 * 86_400.0
-"""An answer means reading the whole archive of a tier-state partition. A segment whose facts are erased tomorrow is seen
-as deleted today: so "not deleted" holds for a week. "Deleted" holds for ever."""
+"""An answer means reading the whole archive of a tier-state partition. A segment whose facts are erased tomorrow is
+seen as deleted today: so "not deleted" holds for a week. "Deleted" holds for ever."""
 
 
 class ArchivedDeletes:

@@ -173,7 +173,7 @@ class SweepByHand:
         return sorted(each for each in partitions if number in (None, each.partition))
 
     def look(self, partition: TopicIdPartition) -> None:
-        """List its objects, read its facts again, and add the rows. Raises TierStateLost: see `check_no_evidence`."""
+        """List its objects, then read its facts, and add the rows. Raises TierStateLost: see `check_no_evidence`."""
         before = self._follower.partition(partition)
         name = before.topic or self._names.get(partition.topic_id)
         if name is None:

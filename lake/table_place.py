@@ -113,7 +113,7 @@ def common_end(reach: Reach, log: Lineage, log_start: Offset) -> Offset:
         if shared > max(owned[0], entry.start_offset):
             return shared
     if max(reach.lineage.entries[0].start_offset, log.first_offset) <= lowest:
-        return lowest  # no row of what the log still has is its own
+        return lowest  # of the offsets that the log still has, no row is its own
     raise InvalidRequest(
         "the log left the branch that this table follows further down than the table knows its leader epochs; "
         "drop the table and create it again",
