@@ -126,12 +126,12 @@ def test_nobody_answers(fire: Fire) -> None:
         agent.stop(signal.SIGKILL)
     house.append(topic, RECORDS, first=RECORDS)
     whole = house.digests(topic)
-    fire.types("Nobody answers", 7, 7)
+    fire.types("No agent answers", 7, 7)
     assert "did not answer" in house.run("describe", topic, code=0).stdout
     with house.agent() as agent:  # "nothing at all: start the agent"
         fire.agent_is(agent)
         eventually(lambda: len(house.logs(topic)) == 1)
-        health, *_ = fire.types("Nobody answers")
+        health, *_ = fire.types("No agent answers")
         assert "not" not in health.stdout
         fire.types("The clock is wrong")
     fire.is_out(whole)
