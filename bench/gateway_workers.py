@@ -1,9 +1,8 @@
-"""The HTTP gateway with one process, and with two workers that share its port and ask a third one for the view.
+"""The HTTP gateway with one process, and with two workers that share its port and ask a third process for the view.
 
-Eight clients as of `gateway`, that ask for 1 MiB as stored and throw away what they get; and eight that ask for one
-record, so that what a call costs beside its bytes is seen. Sides take turns, medians of five. CPU is that of all
-processes of the gateway. The clients are one process on the same two cores, and one process of a gateway and they have
-these busy already (the rows of cores): what more cores would give is not in these rows, what sharing costs is.
+Eight clients ask for 1 MiB as stored, or for one record, which shows the cost of a call without its bytes. CPU is that
+of all processes of the gateway. One process and its clients already use both cores (the rows of cores): the rows show
+the cost of sharing, not the gain of more cores.
 """
 
 from __future__ import annotations

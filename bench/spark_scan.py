@@ -1,11 +1,9 @@
-"""Spark reads a whole copied topic: ours, its own Kafka source, and the most that a Python source can give.
+"""Spark reads a whole copied topic through tierstate, and through its own Kafka source.
 
-One broker (4.3.0), one topic of 4 partitions, segments of 8 MiB, copied by ``tierstate agent --once`` into a
-directory; what is not copied yet nobody reads. `local[2]`, all in the page cache. Spark's Kafka source is
-``spark-sql-kafka-0-10`` 4.2.0, the newest that can be had, on Spark 4.3; its broker's CPU is not counted. The ceiling
-is a Python source whose Arrow batches are there already. Sides take turns, three times after one warm-up, planning
-included. CPU is of Spark's JVM and its Python workers. "Mixed" is after DeleteRecords of the first half, read local
-first: Kafka's source cannot have that half. Other stores, cores and Kafka's own tiers: spark-scan-elsewhere.
+4 partitions, segments of 8 MiB, copied into a directory; `local[2]`; planning is included. Spark's Kafka source is
+``spark-sql-kafka-0-10`` 4.2.0 on Spark 4.3. The most that a Python source can reach is a source of prebuilt Arrow
+batches. CPU is that of Spark's JVM and its Python workers, not the broker's. "Mixed" is after DeleteRecords of the
+first half, with ``local-first``: Kafka's source cannot read that half. Medians of three runs.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""spark-scan's first query, all columns, where that benchmark does not look: S3, 1 and 4 cores, Kafka's own tiers.
+"""The first query of `spark-scan` with S3, with 1 and 4 cores, and against Kafka's own tiers.
 
-The topics of `spark_scan.py`, copied into a versitygw on this machine. "S3" reads it there; with 1 and 4 cores its
-files are read as a folder. "Kafka's own tiers" are KIP-405's with `LocalTieredStorage` in a directory: Spark's Kafka
-source reads a topic of which the broker has dropped all but the last segments and brings the rest from there, ours
-reads the same offsets of its own copy as a folder. No broker's CPU is counted, nor the versitygw's. All processes share
-two cores; sides take turns, three times after one warm-up.
+S3 is a versitygw on this machine. For "Kafka's own tiers" (KIP-405, `LocalTieredStorage`) the broker has dropped all
+but the last segments, and brings them back from a directory; ours reads the same offsets of its own copy. The CPU of
+brokers and of the versitygw is not counted. Medians of three runs.
 """
 
 from __future__ import annotations
