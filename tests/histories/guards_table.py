@@ -24,7 +24,7 @@ def table() -> str:
 
 def _row(name: str, guard: Guard) -> str:
     module, _, path = guard.place.partition(":")
-    where = f"`{path}` in [{module}](../{module.replace('.', '/')}.py)"
+    where = f"[`{path}`](../{module.replace('.', '/')}.py)"
     also = f", and {len(guard.more)} more" if guard.more else ""
     directed = DIRECTED.get(name)
     if directed is not None:
