@@ -34,7 +34,6 @@ FORMS = {
     "batches": ("application/vnd.tierstate.batches", "≥ 0.7x"),
     "Arrow": ("application/vnd.apache.arrow.stream", "≥ 0.5x"),
     "ndjson": ("application/x-ndjson", "≥ 0.25x"),
-    "binary JSON": ("application/vnd.kafka.binary.v2+json", ""),
 }
 
 

@@ -220,15 +220,14 @@ def session_of(cores: int) -> Iterator[SparkSession]:
             os.environ["PYTHONPATH"] = before
 
 
-def compared(
-    spark: SparkSession, topic: Topic, query: Query, runs: int, where: str = "", cores: int = CORES
-) -> list[Row]:
-    """Ours beside both peers."""
+def compared(spark: SparkSession, topic: Topic, query: Query, runs: int, where: str = "") -> list[Row]:
+    """Return the rows of one query. ``where``: what differs from this benchmark; such rows have no ceiling."""
     sides = {
         KAFKA: partial(from_kafka, spark, topic.site.kafka.bootstrap, query, topic.range),
         "ours": partial(from_ours, spark, topic.options, query, topic.range),
-        CEILING: partial(_prebuilt, spark, topic, query, cores),
     }
+    if not where:
+        sides[CEILING] = partial(_prebuilt, spark, topic, query)
     what, spent = f"{topic.load.name}, {query.name}{where}", in_turns(spark, sides, query, runs)
     return _rows(what, topic, spent, None if where else query)  # goals are of one place
 
@@ -238,7 +237,7 @@ def _mixed(spark: SparkSession, topic: Topic, runs: int) -> list[Row]:
     mixed = topic.range | {"tierstate.tier": "auto"}
     sides = {
         "ours": partial(from_ours, spark, topic.options, query, mixed),
-        CEILING: partial(_prebuilt, spark, topic, query, CORES),
+        CEILING: partial(_prebuilt, spark, topic, query),
     }
     return _rows(f"{topic.load.name}, {query.name}, mixed", topic, in_turns(spark, sides, query, runs), None)
 
@@ -253,9 +252,9 @@ def from_ours(spark: SparkSession, options: dict[str, str], query: Query, range:
     return spark.read.format("tierstate").options(**options | range | columns).load()
 
 
-def _prebuilt(spark: SparkSession, topic: Topic, query: Query, cores: int) -> DataFrame:
+def _prebuilt(spark: SparkSession, topic: Topic, query: Query) -> DataFrame:
     columns = {} if query.columns is None else {"columns": query.columns}
-    options = {"batches": str(topic.batches), "rows": str(topic.records), "tasks": str(2 * cores), **columns}
+    options = {"batches": str(topic.batches), "rows": str(topic.records), "tasks": str(2 * CORES), **columns}
     return spark.read.format("prebuilt").options(**options).load()
 
 

@@ -43,7 +43,7 @@ from .follow import Followed, follow
 from .recorded_topic import TIER_PARTITIONS, RecordedTopic, facts_of, generate, partition_of
 from .rows import RUNS, Row
 
-SIZES = (10_000, 100_000, 1_000_000)
+SIZES = (100_000, 1_000_000)
 QUICK_SIZES = (2_000,)
 FEW_RUNS = 3
 """Of the largest size."""

@@ -48,6 +48,8 @@ WHOLE_COLUMN, CONSUMER, PIECES_COLUMN, PART_COLUMN, TIME_COLUMN, DUMP, CHECKS, V
     "export --check, table check",
     "verify",
 )
+MANY = 20
+"""Regions with the same outcomes are counted on the page from this number on; `results.json` names each."""
 Cell = dict[str, list[str]]
 """Outcome to the forms of segments that have it."""
 Results = dict[str, dict[str, Cell]]
@@ -188,7 +190,8 @@ def table(results: Results) -> str:
     made = f"| object | region | {' | '.join(COLUMNS)} |\n" + "|---" * (len(COLUMNS) + 2) + "|\n"
     order = ("log", "indexes", "manifest", "all three")
     for (kind, cells), regions in sorted(lines.items(), key=lambda each: order.index(each[0][0])):
-        made += f"| {kind} | {', '.join(regions)} | {cells} |\n"
+        named = ", ".join(regions) if len(regions) < MANY else f"any other region, {len(regions)} of them"
+        made += f"| {kind} | {named} | {cells} |\n"
     return made
 
 

@@ -2,7 +2,7 @@
 
 A guard is one named function of production; ``broken`` is put in its place. No production file knows of this one.
 ``seed``: a history that breaks without it, found by search (`python -m tests.histories.prove --guards`).
-Guards without a seed are of no use to these histories; `docs/proof.md` says why each is kept.
+These histories cannot show guards without a seed; decision 0014 has the reason why each is kept.
 """
 
 from __future__ import annotations
