@@ -49,13 +49,14 @@ def parts() -> dict[str, str]:
 
 
 def spark_parts() -> dict[str, str]:
-    """Of `docs/spark.md`."""
+    """Return the table of `docs/spark.md`: options of the Kafka source with the same treatment are one line."""
     known = {option.name for option in OPTIONS}
-    rows = []
+    options: dict[str, list[str]] = {}
     for name, (default, here) in KAFKA_SOURCE.items():
         same = "The same." if name in known else "Ignored: for streams, which are not read yet."
-        rows.append((f"`{name}`", default, here or same))
-    return {"kafka-source": table(("Spark's Kafka source", "default there", "here"), rows)}
+        options.setdefault(here or same, []).append(f"`{name}`" + (f" ({default})" if default else ""))
+    rows = [(", ".join(names), here) for here, names in options.items()]
+    return {"kafka-source": table(("Spark's Kafka source (default there)", "here"), rows)}
 
 
 def _spark() -> str:
@@ -71,10 +72,9 @@ def _spark() -> str:
 
 
 def _kafka() -> str:
-    passed = [(f"`kafka.{name}`", "passed on") for name in PASSED]
-    passed += [(f"`kafka.{prefix}*`", "passed on") for prefix in PASSED_PREFIXES]
+    passed = ", ".join(f"`kafka.{name}`" for name in (*PASSED, *(f"{prefix}*" for prefix in PASSED_PREFIXES)))
     refused = [(f"`kafka.{name}`", f"refused: {why}") for name, why in REFUSED.items()]
-    return table(("option", ""), [*passed, *refused])
+    return table(("option", ""), [(passed, "passed on"), *refused])
 
 
 def _python() -> str:
