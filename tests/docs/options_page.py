@@ -23,10 +23,10 @@ SPARK_PAGE = PAGE.with_name("spark.md")
 PYTHON = {
     "kafka": "librdkafka's properties, `bootstrap.servers` at least.",
     "store": "`file:///folder`, `s3://bucket/prefix`, gs://, az://.",
-    "topic": "Its name; its topic id, once the cluster has it no more.",
+    "topic": "Its name, or the topic id of a deleted topic.",
     "partition": "",
     "start": "First offset.",
-    "end": "The offset behind the last.",
+    "end": "The offset after the last.",
     "isolation": "`read_committed` or `read_uncommitted`, which shows aborted transactions too.",
     "settings": 'Any [setting](settings.md) by its name: `{"store.endpoint": "https://…", "encryption.keyring": "…"}`.',
 }
@@ -39,7 +39,7 @@ COLUMNS = {
     "offset": "",
     "timestamp": "Kafka's milliseconds.",
     "timestampType": "0: the producer's time; 1: the broker's, at append.",
-    "headers": "In the record's order; null for a record without any. Spark: where asked for.",
+    "headers": "In the record's order; null without any. Spark: only on request.",
 }
 
 
@@ -62,12 +62,12 @@ def spark_parts() -> dict[str, str]:
 def _spark() -> str:
     groups = []
     for title, options in GROUPS.items():
-        rows = [(f"`{each.name}`", f"`{each.default}`" if each.default else "", each.meaning) for each in options]
-        groups.append(f"**{title}**\n\n" + table(("option", "default", ""), rows))
+        rows = [(f"`{each.name}`" + (f" (`{each.default}`)" if each.default else ""), each.meaning) for each in options]
+        groups.append(f"**{title}**\n\n" + table(("option (default)", ""), rows))
     others = [f"tierstate.{name}" for path in SETTING_FIELDS if (name := ".".join(path)).startswith(READ_BY)]
     known = {option.setting for option in OPTIONS}
     listed = ", ".join(f"`{name}`" for name in others if name.removeprefix("tierstate.") not in known)
-    groups.append(f"**Any other setting that a reader goes by**, as in [settings](settings.md): {listed}.\n")
+    groups.append(f"**Any other setting of readers**, as in [settings](settings.md): {listed}.\n")
     return "\n".join(groups)
 
 
