@@ -1,8 +1,8 @@
-"""The damage matrix: what each reader and each check makes of each damage, and the table of it in `docs/proof.md`.
+"""The damage matrix: what each reader and each check makes of each damage, and the table of it, `damage.md`.
 
 python -m tests.damage.matrix            # run all of it, and print what differs from `results.json`
-python -m tests.damage.matrix --write    # run all of it, into `results.json` and the page (five minutes)
-python -m tests.damage.matrix --page     # what `results.json` has, into the page
+python -m tests.damage.matrix --write    # run all of it, into `results.json` and `damage.md` (five minutes)
+python -m tests.damage.matrix --page     # what `results.json` has, into `damage.md`
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tierstate.state.errors import TierstateError
 from tierstate.state.offsets import Extent, Offset
 from tierstate.storage.memory import MemoryStore
 
-PAGE = Path(__file__).parents[2] / "docs" / "proof.md"
+PAGE = Path(__file__).with_name("damage.md")
 RESULTS = Path(__file__).parent / "results.json"
 BEGIN, END = "<!-- damage -->\n", "<!-- /damage -->"
 PART = Extent(Offset(57), Offset(66))
@@ -48,8 +48,6 @@ WHOLE_COLUMN, CONSUMER, PIECES_COLUMN, PART_COLUMN, TIME_COLUMN, DUMP, CHECKS, V
     "export --check, table check",
     "verify",
 )
-MANY = 20
-"""Regions with the same outcomes are counted on the page from this number on; `results.json` names each."""
 Cell = dict[str, list[str]]
 """Outcome to the forms of segments that have it."""
 Results = dict[str, dict[str, Cell]]
@@ -190,8 +188,7 @@ def table(results: Results) -> str:
     made = f"| object | region | {' | '.join(COLUMNS)} |\n" + "|---" * (len(COLUMNS) + 2) + "|\n"
     order = ("log", "indexes", "manifest", "all three")
     for (kind, cells), regions in sorted(lines.items(), key=lambda each: order.index(each[0][0])):
-        named = ", ".join(regions) if len(regions) < MANY else f"any other region, {len(regions)} of them"
-        made += f"| {kind} | {named} | {cells} |\n"
+        made += f"| {kind} | {', '.join(regions)} | {cells} |\n"
     return made
 
 
