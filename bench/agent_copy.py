@@ -1,9 +1,8 @@
-"""How fast an agent copies a backlog of 1 GiB: 8 partitions of a real broker, segments of 64 MiB, uncompressed.
+"""How fast ``tierstate agent --once`` copies a backlog of 1 GiB: 8 partitions of a real broker, segments of 64 MiB.
 
-The figure is that of the process ``tierstate agent --once``, minus a run that has nothing left to copy. The store is a
-directory on the broker's disk, or S3 (a versitygw on the same machine; its CPU is not counted). Peers:
-`shutil.copyfile` and fsync of the same files; boto3's `upload_file`, four files at a time; and Kafka's own remote log
-manager with `LocalTieredStorage`. Medians of three runs.
+A run with nothing left to copy is subtracted. The store is a directory on the broker's disk, or S3 (a versitygw on this
+machine, without its CPU). Peers: `shutil.copyfile` and fsync; boto3's `upload_file`, four files at a time; and Kafka's
+own remote log manager with `LocalTieredStorage`. Medians of three runs.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """CPU and memory of an idle agent, and how soon a rolled segment is readable.
 
-A real broker has 200 topics of 10 empty partitions; the store is a directory. CPU is user and system time in per cent
-of one core: in the second minute after the start, and after 15 minutes, when the agent looks at each partition every
-five minutes. Then 20 segments are rolled one at a time: the time runs from the acknowledgement of the record that
-rolled the segment to the event that reports it as readable. One run.
+200 topics of 10 empty partitions, a directory as the store. CPU is that of one core, in the second minute after the
+start, and settled after 15 minutes. Readable is counted from the acknowledgement of the record that rolls the segment.
+One run.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Peak memory (VmHWM) of an agent that copies eight segments of 1 GiB at a time.
+"""Peak memory (VmHWM) of an agent that copies eight segments of 1 GiB at a time, until 2 GiB are stored. One run each.
 
-``copy.concurrency`` is 8. The run ends once 2 GiB are stored. The bound is six parts of 8 MiB for all uploads to S3
-(`store.upload_concurrency` + 2), plus 5 MiB for each copy, or 9 MiB with zstd, above the idle agent. The peer is the
-same agent before it copies. One run each.
+The bound is six parts of 8 MiB for all uploads to S3 (`store.upload_concurrency` + 2), plus 5 MiB for each copy, or
+9 MiB with zstd, above the idle agent.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Latency of a producer while an agent copies.
+"""Latency of a producer while an agent copies with ``copy.quota = "50MB"`` and the shipped ``CPUWeight=20``.
 
-The producer sends 2,000 records of 1 KB a second with acks=all and linger 0; latency is from the call to the
-acknowledgement. The agent copies other partitions with ``copy.quota = "50MB"`` into a directory on the same disk, with
-the CPU share of the shipped unit (``CPUWeight=20``, here as niceness). Pairs of runs of 24 s.
+The producer sends 2,000 records of 1 KB a second with acks=all and linger 0. The agent copies other partitions into a
+directory on the same disk. Pairs of runs of 24 s.
 """
 
 from __future__ import annotations

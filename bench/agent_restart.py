@@ -1,7 +1,6 @@
 """How long an agent needs after a restart of its broker: it writes a term for each partition that it leads.
 
-A real broker with 200 topics of 10 empty partitions. The time runs from the moment the broker answers again to the last
-term. Bytes are the growth of the tier-state topic's files. One run.
+200 topics of 10 empty partitions. Bytes are the growth of the tier-state topic's files. One run.
 """
 
 from __future__ import annotations

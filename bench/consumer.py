@@ -1,8 +1,7 @@
 """`TieredConsumer` compared with Kafka's own consumer: `consume(1000)` of the same records.
 
-Ours reads the remote tier alone (`tiered_storage_only`, a directory), the peer a broker on the same machine. Records
-are counted a second of CPU of the consumer's process, from the 10,000th record on. The start is from an empty process,
-imports included, to the first record of a group without a commit, with 10,000 segments known.
+Ours reads the remote tier alone, in a directory; CPU is that of the consumer's process, from the 10,000th record on.
+The start includes imports; the group has no commit.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Decode Kafka record batches to Arrow columns on one core, with the CRC check.
+"""Decode Kafka record batches of 64 KiB to Arrow columns on one core, with the CRC check.
 
-Batches of 64 KiB hold records of 100 B or 1 KB. MB/s are unpacked bytes in a second of CPU. The peer is aiokafka's
-record reader, written in C, which makes the same columns record by record.
+MB/s are unpacked bytes in a second of CPU. The peer is aiokafka's record reader, written in C, which makes the same
+columns record by record.
 """
 
 from __future__ import annotations

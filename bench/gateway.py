@@ -1,9 +1,8 @@
 """Answers of the HTTP gateway, compared with a server that returns the same bytes from memory.
 
-Both are one process of uvicorn with the same protocol class. Clients are connections of one process; each asks for 1
-MiB as stored, one call after the other, of the remote tier of one partition in a directory. Clients ask for the same
-64 places, so the gateway has the answers in its cache. In ``each call once`` no two calls are equal, and each is
-decoded.
+Both are one process of uvicorn. Clients are connections of one process; each asks for 1 MiB as stored, one call after
+the other, of the remote tier of one partition in a directory: the same 64 places, whose bytes are in the chunk cache.
+In ``each call once`` no two calls are equal.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """The 99th percentile of one reader of the gateway while other clients abuse it; the peer is the reader alone.
 
-The reader asks for 64 KiB of a local topic as stored batches, one call after the other. The abusers connect from
-another address, 127.0.0.2. The store is S3 and answers 1.5 s late.
+The reader asks for 64 KiB of a local topic as stored batches, one call after the other. The store is S3 and answers
+1.5 s late. Abusers, from another address:
 
     dribblers   500 connections that send one byte of a request's head a second
     stalled     48 connections that ask for 1 MiB of JSON again and again, and read nothing
     silent      1,000 connections that send nothing
-    wrong       8 connections whose requests are refused, one after the other
-    cold        64 connections that read the remote tier, each at a place that was not read before
+    wrong       8 connections whose requests are refused
+    cold        64 connections that read the remote tier, each at a new place
     bombs       4 connections that ask for one record of a batch that unpacks to 150 MB, as JSON
 """
 

@@ -1,17 +1,16 @@
 """A plain Kafka consumer through ``tierstate proxy``, compared with the other places that it could read from.
 
-The client is confluent_kafka's `consume(1000)` of one partition; wall time counts from its 10,000th record on.
+The client is confluent_kafka's `consume(1000)` of one partition, by wall time.
 
-- ``local``: the broker has the whole topic. Peers: the same client at the broker, and through Kroxylicious 0.12.0
-  without filters.
-- ``remote, warm``: the same records of a trimmed topic, which the proxy has read once. ``remote, cold``: the proxy has
-  just started. Peers: the untrimmed twin at the broker, and Kafka's own tiered storage (`LocalTieredStorage`).
-- ``CPU``: that of the proxy; the peer's is that of the client in the same run.
+- ``local``: the broker has the whole topic. Kroxylicious is version 0.12.0 without filters.
+- ``remote, warm``: the proxy has read the records once; ``remote, cold``: it has just started. The peer at the broker
+  reads an untrimmed twin. Kafka's own tiers use `LocalTieredStorage`.
+- ``CPU``: that of the proxy, compared with the client's.
 - ``tail``: from `produce` to the record's `poll`, one record at a time; with 1,000 more connections, of which a third
-  asks for records that it never reads, and a third sends one byte a second.
-- ``Fetch, cold, from S3``: a client that asks for 4 MiB and decodes nothing. Peer: boto3 `get_object` of the same
-  ranges from the same versitygw, one after the other. "Far": 30 ms of delay, 50 MB/s a connection.
-- ``local with remote``: one local and two remote partitions, whose store answers 1 s late. Peer: the local one alone.
+  reads nothing, and a third sends one byte a second.
+- ``Fetch, cold, from S3``: 4 MiB, not decoded, compared with boto3 `get_object` of the same ranges. "Far": 30 ms of
+  delay, 50 MB/s a connection.
+- ``local with remote``: one local and two remote partitions.
 """
 
 from __future__ import annotations

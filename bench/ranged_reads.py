@@ -1,8 +1,7 @@
-"""Read a copied segment from S3: whole, and 64 KiB at random; chunks of 4 MiB.
+"""Read a copied segment from S3: whole, and 64 KiB at random; chunks of 4 MiB, none of them in the cache.
 
 The store is a versitygw on this machine; "far" adds 30 ms of delay and carries 50 MB/s a connection. MB/s count the
-plain log. The peer of a whole read is boto3's `get_object` of the same ranges, one after the other, without a check or
-decryption; the peer of a random read is one GET of the chunk. No read finds its chunks in the cache.
+plain log. GETs of the peer are boto3's, without a check or decryption.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Spark reads a whole copied topic through tierstate, and through its own Kafka source.
 
 4 partitions, segments of 8 MiB, copied into a directory; `local[2]`; planning is included. Spark's Kafka source is
-``spark-sql-kafka-0-10`` 4.2.0 on Spark 4.3. The most that a Python source can reach is a source of prebuilt Arrow
-batches. CPU is that of Spark's JVM and its Python workers, not the broker's. "Mixed" is after DeleteRecords of the
-first half, with ``local-first``: Kafka's source cannot read that half. Medians of three runs.
+``spark-sql-kafka-0-10`` 4.2.0 on Spark 4.3. A source of prebuilt Arrow batches is the most that a Python source can
+reach. CPU is that of Spark's JVM and its Python workers. "Mixed" is after DeleteRecords of the first half, which
+Kafka's source cannot read. Medians of three runs.
 """
 
 from __future__ import annotations

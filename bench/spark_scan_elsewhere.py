@@ -1,8 +1,6 @@
-"""The first query of `spark-scan` with S3, with 1 and 4 cores, and against Kafka's own tiers.
+"""The first query of `spark-scan` with S3, with 1 and 4 cores, and against Kafka's own tiers (`LocalTieredStorage`).
 
-S3 is a versitygw on this machine. For "Kafka's own tiers" (KIP-405, `LocalTieredStorage`) the broker has dropped all
-but the last segments, and brings them back from a directory; ours reads the same offsets of its own copy. The CPU of
-brokers and of the versitygw is not counted. Medians of three runs.
+S3 is a versitygw on this machine. The CPU of brokers and of the versitygw is not counted. Medians of three runs.
 """
 
 from __future__ import annotations

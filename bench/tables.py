@@ -1,10 +1,9 @@
-"""A topic as an Iceberg table: how fast it is filled, checked, followed and planned. Directory, SQLite catalog.
+"""A topic as an Iceberg table in a directory, with an SQLite catalog: filled, checked, followed and planned.
 
-- Filled: 2 GiB in four partitions, JSON of 120 B, by `tierstate table follow --once`, then `check`; one run each.
-- Followed: the broker gets a segment of 1 MiB every half second. The time runs from the segment's manifest in the
-  store to the snapshot with its rows. ``table.commit_interval`` is 0; new rows wait up to that long in addition.
-- Planned: pyiceberg names the files of a scan of a table of 10,000 commits, before and after `compact`. A commit
-  rewrites the list of all snapshots, so its cost grows with the snapshots that were not expired.
+- Fill: 2 GiB in four partitions, JSON of 120 B, by `tierstate table follow --once`; one run each.
+- Follow: the broker gets a segment of 1 MiB every half second, ``table.commit_interval`` is 0. The time runs from the
+  segment's manifest in the store to the snapshot with its rows.
+- Plan: pyiceberg names the files of a scan of a table of 10,000 commits. A commit rewrites the list of all snapshots.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The view of the tier state: replay, memory, routing, checkpoints and archive, without Kafka.
 
-1,000 segments a partition, 50 tier-state partitions, two facts a segment. A follower starts in an empty folder, and is
-asked at the end for the view of every partition, which is when facts are decoded. The peer of a replay is
-`fastavro.schemaless_reader` on the same bytes. With a million segments: medians of three runs, one for checkpoints and
-archive.
+1,000 segments a partition, 50 tier-state partitions, two facts a segment. "Worked out" means that the view of every
+partition was asked for, which decodes its facts. With a million segments: medians of three runs, one for checkpoints
+and archive.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Values as typed columns, made in the executor (``value.format=json``, ``avro``) or by `from_json` in the JVM.
 
-The first rows are without Spark, on one core: CPU of a record from bytes to Arrow, of orders with five fields, as 120 B
-of JSON or as Avro, "resolved" to a schema with one more field. The others are queries over a copied topic of such JSON,
-as in `spark-scan`, with ``columns=value``. Medians of three runs.
+The first rows are without Spark, on one core, of orders with five fields, as 120 B of JSON or as Avro; "resolved" to a
+schema with one more field. The others are queries as in `spark-scan`, with ``columns=value``. Medians of three runs.
 """
 
 from __future__ import annotations
