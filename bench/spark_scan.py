@@ -2,8 +2,7 @@
 
 4 partitions, segments of 8 MiB, copied into a directory; `local[2]`; planning is included. Spark's Kafka source is
 ``spark-sql-kafka-0-10`` 4.2.0 on Spark 4.3. A source of prebuilt Arrow batches is the most that a Python source can
-reach. CPU is that of Spark's JVM and its Python workers. "Mixed" is after DeleteRecords of the first half, which
-Kafka's source cannot read. Medians of three runs.
+reach. CPU is that of Spark's JVM and its Python workers. Medians of three runs.
 """
 
 from __future__ import annotations
@@ -117,9 +116,6 @@ def measure(quick: bool = False) -> list[Row]:
                 with session_of(CORES) as spark:
                     for query in QUERIES:
                         rows += compared(spark, topic, query, 1 if quick else RUNS)
-                topic.trim_half()
-                with session_of(CORES) as spark:
-                    rows += _mixed(spark, topic, 1 if quick else RUNS)
     return rows
 
 
@@ -161,12 +157,6 @@ class Topic:
     @property
     def range(self) -> dict[str, str]:
         return range_of(self.name, self.ends)
-
-    def trim_half(self) -> None:
-        admin: Any = AdminClient({"bootstrap.servers": self.site.kafka.bootstrap, "log_level": 0})
-        places = [TopicPartition(self.name, number, end // 2) for number, end in enumerate(self.ends)]
-        for done in admin.delete_records(places).values():
-            done.result(30)
 
 
 def range_of(topic: str, ends: Sequence[int]) -> dict[str, str]:
@@ -230,16 +220,6 @@ def compared(spark: SparkSession, topic: Topic, query: Query, runs: int, where: 
         sides[CEILING] = partial(_prebuilt, spark, topic, query)
     what, spent = f"{topic.load.name}, {query.name}{where}", in_turns(spark, sides, query, runs)
     return _rows(what, topic, spent, None if where else query)  # goals are of one place
-
-
-def _mixed(spark: SparkSession, topic: Topic, runs: int) -> list[Row]:
-    query = QUERIES[0]
-    mixed = topic.range | {"tierstate.tier": "auto"}
-    sides = {
-        "ours": partial(from_ours, spark, topic.options, query, mixed),
-        CEILING: partial(_prebuilt, spark, topic, query),
-    }
-    return _rows(f"{topic.load.name}, {query.name}, mixed", topic, in_turns(spark, sides, query, runs), None)
 
 
 def from_kafka(spark: SparkSession, bootstrap: str, query: Query, range: dict[str, str]) -> DataFrame:

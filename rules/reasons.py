@@ -233,7 +233,7 @@ MEANINGS: Mapping[Reason, Meaning] = {
     ),
     Reason.REMOVAL_FAILED: Meaning(
         "expire",
-        "The store did not delete objects; the agent retries, with growing intervals.",
+        "The store did not delete objects; the agent retries.",
         "Look at the store's permissions, object lock and retention policy.",
     ),
     Reason.PAUSED: Meaning("copy, trim, expire", "An operator ordered `pause`.", "`tierstate resume`"),
