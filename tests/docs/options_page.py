@@ -63,7 +63,11 @@ def _spark() -> str:
     groups = []
     for title, options in GROUPS.items():
         rows = [(f"`{each.name}`" + (f" (`{each.default}`)" if each.default else ""), each.meaning) for each in options]
-        groups.append(f"**{title}**\n\n" + table(("option (default)", ""), rows))
+        if title.endswith("without effect"):
+            names = ", ".join(name for name, _ in rows)
+            groups.append(f"**{title}**: {names} ([why](spark.md#from-sparks-kafka-source)).\n")
+        else:
+            groups.append(f"**{title}**\n\n" + table(("option (default)", ""), rows))
     others = [f"tierstate.{name}" for path in SETTING_FIELDS if (name := ".".join(path)).startswith(READ_BY)]
     known = {option.setting for option in OPTIONS}
     listed = ", ".join(f"`{name}`" for name in others if name.removeprefix("tierstate.") not in known)
