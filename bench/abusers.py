@@ -132,13 +132,13 @@ async def _ask_for_bombs(streams: Streams, number: int) -> None:
 
 
 ASKING = {
-    "deaf": (48, _ask_and_read_nothing),
+    "stalled": (48, _ask_and_read_nothing),
     "wrong": (8, _ask_for_what_is_refused),
     "cold": (COLD_READERS, _read_cold),
     "bombs": (4, _ask_for_bombs),
 }
 CROWDS = {"dribblers": (500, SLOW_HEAD), "silent": (1_000, b"")}
-ABUSES = ("dribblers", "deaf", "silent", "wrong", "cold", "bombs")
+ABUSES = ("dribblers", "stalled", "silent", "wrong", "cold", "bombs")
 
 
 def _request(path: str, media_type: str) -> bytes:

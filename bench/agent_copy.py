@@ -1,12 +1,8 @@
-"""The whole agent copies 1 GiB: 8 partitions of a real broker (4.3.0), segments of 64 MiB, nothing compressed.
+"""How fast ``tierstate agent --once`` copies a backlog of 1 GiB: 8 partitions of a real broker, segments of 64 MiB.
 
-``tierstate agent --once`` as a process, from an empty tier to the end, minus the same with nothing left to copy: what
-starting, deciding and ending cost. Its store is a directory on the disk of the broker, then S3 (a versitygw on the same
-disk and processors, whose own CPU is not counted). One peer is the bare client with the same files, also a process:
-`shutil.copyfile` and fsync, for S3 boto3's `upload_file`, four files at a time as the agent. The other is Kafka itself:
-a broker with its own remote log manager and `LocalTieredStorage` on the same disk, to which tiering is switched on for
-such a topic; the CPU is the broker's, minus what it takes when idle. Batches of 16 KiB, values of random words, all in
-the page cache. Three runs each, in turns.
+A run with nothing left to copy is subtracted. The store is a directory on the broker's disk, or S3 (a versitygw on this
+machine, without its CPU). Peers: `shutil.copyfile` and fsync; boto3's `upload_file`, four files at a time; and Kafka's
+own remote log manager with `LocalTieredStorage`. Medians of three runs.
 """
 
 from __future__ import annotations

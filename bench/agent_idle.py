@@ -1,12 +1,8 @@
-"""An agent beside a broker on which nothing happens, and how soon a rolled segment is readable.
+"""CPU and memory of an idle agent, and how soon a rolled segment is readable.
 
-A real broker (4.3.0, `sandbox/`, with the timers of production) with 200 topics of 10 empty partitions, and the whole
-`tierstate agent` as a process, its store a directory, 50 tier-state partitions. CPU is user and system time of the
-process, in per cent of one core: early, the second minute after it is ready, and settled, the five minutes after the
-first fifteen: looks become rarer for ten minutes, until each partition is looked at every five, in turn
-(`leader/attention.py`); the last of them is there after fifteen, and five minutes are one turn of all. Then 20 segments
-are rolled, one at a time, with the 2,000 still there: from the acknowledgement of the record that rolled it to the
-event that says it is readable. One run.
+200 topics of 10 empty partitions, a directory as the store. CPU is that of one core, in the second minute after the
+start, and settled after 15 minutes. Readable is counted from the acknowledgement of the record that rolls the segment.
+One run.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""`TieredConsumer` beside Kafka's own consumer: `consume(1000)` of the same records, and how it starts far behind.
+"""`TieredConsumer` compared with Kafka's own consumer: `consume(1000)` of the same records.
 
-Ours reads the remote tier alone (`tiered_storage_only`, a folder), the peer a broker on the same machine; all is in the
-page cache. Each run is a process of its own, sides take turns, medians of five: CPU time of that process alone, from
-the 10,000th record on, and its peak memory. One partition, batches as Kafka's producer makes them. The start is from
-an empty process to the first record, imports included, of a group without a commit, with 10,000 segments known.
+Ours reads the remote tier alone, in a directory; CPU is that of the consumer's process, from the 10,000th record on.
+The start includes imports; the group has no commit.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Copy one log segment into a store: read, check every batch, SHA-256 and CRC-32C, upload; MB/s of the plain log.
+"""Copy one log segment into a store: read, check every batch, SHA-256 and CRC-32C, upload.
 
-The peer is boto3's `upload_file` of the same file with its defaults, on the same versitygw; for a directory it is
-`shutil.copyfile` and an fsync. Each run is a process of its own, sides take turns, the file is in the page cache. Ours
-has parts of 8 MiB, 4 in flight. Batches of 16 KiB, as Kafka's producers make them by default; values of random words.
+MB/s count the plain log. Peers are boto3's `upload_file` with its defaults to the same versitygw, and
+`shutil.copyfile` with fsync to a directory. Ours uploads parts of 8 MiB, four at a time.
 """
 
 from __future__ import annotations

@@ -1,13 +1,9 @@
-"""A copied topic as Parquet: `tierstate export` with two processes, and Spark's Kafka source that writes the same rows.
+"""Export a copied topic as Parquet: `tierstate export` with two processes, and Spark's Kafka source with the same rows.
 
-The topics of `spark-scan` (4 partitions, segments of 8 MiB, a directory, all in the page cache), two or three times as
-long, whole: what is not copied yet is read from the broker. Ours is the command as a process, from its start to its
-end, manifest and all, and once more with ``--check``; the CPU is that of all its processes. The peer is Spark 4.3,
-`local[2]`, its session warm, zstd of the same level, partitioned by date as ours; its broker's CPU is not counted.
-Sides take turns, three times after one warm-up. A partition of the first load has 5,000 values of 120 B, which both
-writers keep in dictionaries; in the second no value comes twice; those of 1 KB repeat, and are too many for a
-dictionary. The limit is one process that encodes the same decoded batches from memory with our encodings, and nothing
-else. Typed: the orders of `typed-values`, JSON, their values as a struct; the peer does `from_json`.
+4 partitions, segments of 8 MiB; `check` is a run with ``--check``. The peer is Spark 4.3, `local[2]`, in a warm
+session, with the same zstd level. A partition of the first load has 5,000 different values. "Encoding from memory
+alone" is the lower bound: one process encodes the decoded batches. Typed values are JSON orders as a struct. Medians of
+three runs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Records as ``tierstate consume`` prints them, from decoded batches to bytes, one core.
+"""Print records as ``tierstate consume`` does, from decoded batches to bytes, on one core.
 
-The values are JSON of 120 B, of which an eighth are quotes: the peer of a line of JSON is orjson, a row at a time.
+The values are JSON of 120 B, of which an eighth are quotes. The peer of a line of JSON is orjson, a row at a time.
 """
 
 from __future__ import annotations

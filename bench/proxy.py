@@ -1,22 +1,16 @@
-"""A plain Kafka consumer through ``tierstate proxy``, beside what else it could read through.
+"""A plain Kafka consumer through ``tierstate proxy``, compared with the other places that it could read from.
 
-confluent_kafka's `consume(1000)` of one partition, in a process of its own, wall time from its 10,000th record on; the
-proxy is a process, its store a directory, all processes and the broker share the machine, everything is in the page
-cache. ``local``: a topic that the broker has wholly, through the proxy, beside the same client at the broker, and
-beside Kroxylicious 0.12.0 without filters (a Java proxy that does not read either tier). ``remote, warm``: the same
-records of a trimmed topic through a proxy that has read them once (its chunk cache holds what fits), the peer is the
-untrimmed twin at the broker. ``remote, cold``: by a proxy that has just started; another peer is Kafka's own tiered
-storage (KIP-405, `LocalTieredStorage` in a directory), from which its broker answers the same records of a topic that
-it trimmed. The CPU is the proxy's, the peer's that of the client in the same run. ``tail``: from `produce` to the
-record's `poll`, one record at a time, median of 300. ``crowd``: the tail's 99th percentile through a proxy that has
-1,000 connections more, a third of them asking for what they never read, a third sending a byte each second, beside the
-same proxy without them; and the proxy's memory with them. ``Fetch, cold, from S3``: a versitygw on this machine, a
-client that asks by bare Fetch of 4 MiB and decodes nothing, a proxy that has just started; the peer is bare boto3
-`get_object` of 4 MiB ranges of the same objects, one behind the other, and of the proxy's CPU what those take; "after
-others": the proxy has read as much of another topic, so its chunk cache has had all of its memory, which costs a proxy
-that has just started a page fault every 4 KiB; "far" has toxiproxy between, which answers 30 ms late and carries 50
-MB/s a connection. ``hot beside cold``: a consumer of one local and two remote partitions, whose store answers 1 s late;
-the peer is the local one alone. Sides take turns, medians of five.
+The client is confluent_kafka's `consume(1000)` of one partition, by wall time.
+
+- ``local``: the broker has the whole topic. Kroxylicious is version 0.12.0 without filters.
+- ``remote, warm``: the proxy has read the records once; ``remote, cold``: it has just started. The peer at the broker
+  reads an untrimmed twin. Kafka's own tiers use `LocalTieredStorage`.
+- ``CPU``: that of the proxy, compared with the client's.
+- ``tail``: from `produce` to the record's `poll`, one record at a time; with 1,000 more connections, of which a third
+  reads nothing, and a third sends one byte a second.
+- ``Fetch, cold, from S3``: 4 MiB, not decoded, compared with boto3 `get_object` of the same ranges. "Far": 30 ms of
+  delay, 50 MB/s a connection.
+- ``local with remote``: one local and two remote partitions.
 """
 
 from __future__ import annotations
@@ -134,7 +128,7 @@ def _beside_a_crowd(bootstrap: str, pid: int, size: int, runs: int) -> list[Row]
             most = resident(pid)
     beside, alone = statistics.median(crowded) * 1e3, statistics.median(quiet) * 1e3
     return [
-        Row(f"tail, p99 beside {size:,} connections", beside, "ms, less is better", alone, "without them", "≤ 2x"),
+        Row(f"tail, p99 with {size:,} connections", beside, "ms, less is better", alone, "without them", "≤ 2x"),
         Row("the proxy's memory with them", most / 2**20, "MiB, less is better", before / 2**20, "before"),
     ]
 
@@ -164,7 +158,7 @@ def _from_s3(kafka: KafkaSandbox, folder: Path, s3: Bucket, runs: int, quick: bo
                 alone.append(read(bootstrap, "twin-0", count, beside=()).rate)
                 hot.append(read(bootstrap, "twin-0", count, beside=("bench-0", "bench-1")).rate)
     beside, peer = statistics.median(hot), statistics.median(alone)
-    rows.append(Row("hot beside cold, store 1 s late", beside, "records/s", peer, "alone", "≥ 0.9x"))
+    rows.append(Row("local with remote, store 1 s late", beside, "records/s", peer, "alone", "≥ 0.9x"))
     return rows
 
 

@@ -1,10 +1,7 @@
-"""Read a copied segment from S3 through the chunk manager: whole, and 64 KiB at random; chunks of 4 MiB.
+"""Read a copied segment from S3: whole, and 64 KiB at random; chunks of 4 MiB, none of them in the cache.
 
-The store is a versitygw on this machine, so the network costs next to nothing and our own work shows most; "far" has
-toxiproxy between, which answers 30 ms late and carries 50 MB/s a connection. The peer of a whole read is bare boto3
-`get_object` of the same ranges of the stored object, one behind the other, nothing checked or opened. Of a random read
-it is one bare GET of the chunk that holds it. MB/s are of the plain log. The cache of a whole read is full of what the
-run before read last, as in a process that has read for a while, and nothing in it is hit; of a random read it is empty.
+The store is a versitygw on this machine; "far" adds 30 ms of delay and carries 50 MB/s a connection. MB/s count the
+plain log. GETs of the peer are boto3's, without a check or decryption.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""What Spark's driver does before a query begins: replay the tier-state topic, route, cut; its CPU and memory.
+"""What Spark's driver does before a query begins: replay the tier-state topic, route, and cut into partitions.
 
-Segments of 1 GB, their facts in a real tier-state topic of 50 partitions (4.3.0), Spark partitions of 256 MiB. The user
-topic is one that the cluster has no more, named by its id, so that no broker has to have 100 TB. Of one run each, in a
-process of its own that does what Spark's planner does: import, `partitions()`. Memory is the peak of the whole process;
-the plan itself is what every Spark partition takes in it and, later, in the JVM.
+Segments of 1 GB, 50 tier-state partitions on a real broker, Spark partitions of 256 MiB. Memory is the peak of the
+whole process; "of it the plan" is the part that the JVM keeps as well. One run each.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
-"""Spark reads a whole copied topic: ours, its own Kafka source, and the most that a Python source can give.
+"""Spark reads a whole copied topic through tierstate, and through its own Kafka source.
 
-One broker (4.3.0), one topic of 4 partitions, segments of 8 MiB, copied by ``tierstate agent --once`` into a
-directory; what is not copied yet nobody reads. `local[2]`, all in the page cache. Spark's Kafka source is
-``spark-sql-kafka-0-10`` 4.2.0, the newest that can be had, on Spark 4.3; its broker's CPU is not counted. The ceiling
-is a Python source whose Arrow batches are there already. Sides take turns, three times after one warm-up, planning
-included. CPU is of Spark's JVM and its Python workers. "Mixed" is after DeleteRecords of the first half, read local
-first: Kafka's source cannot have that half. Other stores, cores and Kafka's own tiers: spark-scan-elsewhere.
+4 partitions, segments of 8 MiB, copied into a directory; `local[2]`; planning is included. Spark's Kafka source is
+``spark-sql-kafka-0-10`` 4.2.0 on Spark 4.3. A source of prebuilt Arrow batches is the most that a Python source can
+reach. CPU is that of Spark's JVM and its Python workers. Medians of three runs.
 """
 
 from __future__ import annotations
@@ -25,8 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -119,9 +115,6 @@ def measure(quick: bool = False) -> list[Row]:
                 with session_of(CORES) as spark:
                     for query in QUERIES:
                         rows += compared(spark, topic, query, 1 if quick else RUNS)
-                topic.trim_half()
-                with session_of(CORES) as spark:
-                    rows += _mixed(spark, topic, 1 if quick else RUNS)
     return rows
 
 
@@ -163,12 +156,6 @@ class Topic:
     @property
     def range(self) -> dict[str, str]:
         return range_of(self.name, self.ends)
-
-    def trim_half(self) -> None:
-        admin: Any = AdminClient({"bootstrap.servers": self.site.kafka.bootstrap, "log_level": 0})
-        places = [TopicPartition(self.name, number, end // 2) for number, end in enumerate(self.ends)]
-        for done in admin.delete_records(places).values():
-            done.result(30)
 
 
 def range_of(topic: str, ends: Sequence[int]) -> dict[str, str]:
@@ -222,27 +209,16 @@ def session_of(cores: int) -> Iterator[SparkSession]:
             os.environ["PYTHONPATH"] = before
 
 
-def compared(
-    spark: SparkSession, topic: Topic, query: Query, runs: int, where: str = "", cores: int = CORES
-) -> list[Row]:
-    """Ours beside both peers."""
+def compared(spark: SparkSession, topic: Topic, query: Query, runs: int, where: str = "") -> list[Row]:
+    """Return the rows of one query. ``where``: what differs from this benchmark; such rows have no ceiling."""
     sides = {
         KAFKA: partial(from_kafka, spark, topic.site.kafka.bootstrap, query, topic.range),
         "ours": partial(from_ours, spark, topic.options, query, topic.range),
-        CEILING: partial(_prebuilt, spark, topic, query, cores),
     }
+    if not where:
+        sides[CEILING] = partial(_prebuilt, spark, topic, query)
     what, spent = f"{topic.load.name}, {query.name}{where}", in_turns(spark, sides, query, runs)
     return _rows(what, topic, spent, None if where else query)  # goals are of one place
-
-
-def _mixed(spark: SparkSession, topic: Topic, runs: int) -> list[Row]:
-    query = QUERIES[0]
-    mixed = topic.range | {"tierstate.tier": "auto"}
-    sides = {
-        "ours": partial(from_ours, spark, topic.options, query, mixed),
-        CEILING: partial(_prebuilt, spark, topic, query, CORES),
-    }
-    return _rows(f"{topic.load.name}, {query.name}, mixed", topic, in_turns(spark, sides, query, runs), None)
 
 
 def from_kafka(spark: SparkSession, bootstrap: str, query: Query, range: dict[str, str]) -> DataFrame:
@@ -255,9 +231,9 @@ def from_ours(spark: SparkSession, options: dict[str, str], query: Query, range:
     return spark.read.format("tierstate").options(**options | range | columns).load()
 
 
-def _prebuilt(spark: SparkSession, topic: Topic, query: Query, cores: int) -> DataFrame:
+def _prebuilt(spark: SparkSession, topic: Topic, query: Query) -> DataFrame:
     columns = {} if query.columns is None else {"columns": query.columns}
-    options = {"batches": str(topic.batches), "rows": str(topic.records), "tasks": str(2 * cores), **columns}
+    options = {"batches": str(topic.batches), "rows": str(topic.records), "tasks": str(2 * CORES), **columns}
     return spark.read.format("prebuilt").options(**options).load()
 
 

@@ -1,9 +1,7 @@
-"""How long it takes until the first record is there: commands, Python, and a Spark query over next to nothing.
+"""How long a user waits for the first record: commands, Python, and a Spark query of ten records.
 
-A topic of three segments of 1 MiB on a real broker, copied into a folder; everything is in the page cache, compiled
-kernels are kept. A command and a Python program are processes of their own, from their start to their end, medians of
-seven; CPU is theirs. A Spark query counts the records of the first ten offsets in a session that has done so before,
-`local[2]`; the peer is Spark's own Kafka source (4.2.0 on Spark 4.3) asked for the same.
+The topic has three segments of 1 MiB, copied into a directory. Commands and programs are measured from their start to
+their end, medians of seven. The Spark session is warm, `local[2]`; the peer is Spark's own Kafka source.
 """
 
 from __future__ import annotations

@@ -1,15 +1,9 @@
-"""A topic as an Iceberg table: how fast it is filled, checked, followed and planned. All in a folder, catalog SQLite.
+"""A topic as an Iceberg table in a directory, with an SQLite catalog: filled, checked, followed and planned.
 
-Filled: 2 GiB in four partitions, segments of 8 MiB, values of JSON of 120 B, all copied before. `tierstate table
-follow --once` as a process, from its start to its end, by two processes and by one, then `check`; once each.
-
-Followed: an agent and `tierstate table follow` beside a broker that gets 1 MiB every half second, a segment each;
-`table.commit_interval` is 0, and what is new waits up to that long besides. Seconds are from the segment's manifest in
-the store to the snapshot in the catalog that has its rows.
-
-Planned: a table of 10,000 commits of one file each, their rows a minute apart, old snapshots let go as a follower does.
-What pyiceberg takes to name the files of a scan, before `compact` and after it. And what one commit costs beside so
-many snapshots that nobody let go: each of them is written again.
+- Fill: 2 GiB in four partitions, JSON of 120 B, by `tierstate table follow --once`; one run each.
+- Follow: the broker gets a segment of 1 MiB every half second, ``table.commit_interval`` is 0. The time runs from the
+  segment's manifest in the store to the snapshot with its rows.
+- Plan: pyiceberg names the files of a scan of a table of 10,000 commits. A commit rewrites the list of all snapshots.
 """
 
 from __future__ import annotations
@@ -234,7 +228,7 @@ def _beside(folder: Path, what: str, count: int) -> Row:
     catalog._catalog.register_table(tuple(NAME.split(".")), many.as_uri())
     seconds = _seconds(lambda: _commit(catalog.table(NAME), int(time.time_ns())), runs=3)
     catalog.close()
-    return Row(f"a commit beside {what}", seconds * 1000, "ms, less is better")
+    return Row(f"a commit with {what}", seconds * 1000, "ms, less is better")
 
 
 def _empty(folder: Path) -> tuple[LakeCatalog, LakeTable]:

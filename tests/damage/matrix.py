@@ -1,8 +1,8 @@
-"""The damage matrix: what each reader and each check makes of each damage, and the table of it in `docs/proof.md`.
+"""The damage matrix: what each reader and each check makes of each damage, and the table of it, `damage.md`.
 
 python -m tests.damage.matrix            # run all of it, and print what differs from `results.json`
-python -m tests.damage.matrix --write    # run all of it, into `results.json` and the page (five minutes)
-python -m tests.damage.matrix --page     # what `results.json` has, into the page
+python -m tests.damage.matrix --write    # run all of it, into `results.json` and `damage.md` (five minutes)
+python -m tests.damage.matrix --page     # what `results.json` has, into `damage.md`
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tierstate.state.errors import TierstateError
 from tierstate.state.offsets import Extent, Offset
 from tierstate.storage.memory import MemoryStore
 
-PAGE = Path(__file__).parents[2] / "docs" / "proof.md"
+PAGE = Path(__file__).with_name("damage.md")
 RESULTS = Path(__file__).parent / "results.json"
 BEGIN, END = "<!-- damage -->\n", "<!-- /damage -->"
 PART = Extent(Offset(57), Offset(66))

@@ -155,7 +155,7 @@ def parts() -> dict[str, str]:
                 for name, each in said["components"]["schemas"][model.__name__]["properties"].items()
             ],
         ),
-        "problems": table(("status", "`error_code`", "`error`", "`Retry-After`", ""), sorted(_problems())),
+        "problems": table(("status", "`error_code` `error`, `Retry-After`", ""), sorted(_problems())),
     }
 
 
@@ -185,12 +185,12 @@ def _problems() -> Iterator[tuple[str, ...]]:
         name = "InternalError" if kind is Exception else kind.__name__
         about = "A bug in tierstate." if kind is Exception else (kind.__doc__ or "").strip().partition("\n")[0]
         about = about.replace("``", "`")
-        wait = "" if found.retry_after is None else f"{found.retry_after} s"
-        yield str(found.status), str(found.error_code), f"`{name}`", wait, about
-    yield "404", str(UNKNOWN_PARTITION), "`UnknownTopic`", "", "The topic has no such partition."
-    yield "400", str(INVALID_PARAMETER), "`InvalidRequest`", "", "A parameter is not what it must be; each is named."
-    yield "404", "40450", "`HttpError`", "", "No such route."
-    yield "405", "40550", "`HttpError`", "", "Not a GET; of a plan, not a POST."
+        wait = "" if found.retry_after is None else f", {found.retry_after} s"
+        yield str(found.status), f"{found.error_code} `{name}`{wait}", about
+    yield "404", f"{UNKNOWN_PARTITION} `UnknownTopic`", "The topic has no such partition."
+    yield "400", f"{INVALID_PARAMETER} `InvalidRequest`", "A parameter is wrong; each is named."
+    yield "404", "40450 `HttpError`", "No such route."
+    yield "405", "40550 `HttpError`", "Not a GET; of a plan, not a POST."
 
 
 def main() -> int:
