@@ -1,4 +1,4 @@
-"""Which cause makes which alert fire: `python -m tests.alerts.matrix > docs/alerts.md`. test_thresholds.py compares."""
+"""Print which cause makes which alert fire: `python -m tests.alerts.matrix > docs/alerts.md` (test_thresholds.py)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def page() -> str:
 
 
 def _named(node: ast.AST) -> set[str]:
-    """Return the alerts that this code names, but for those that it only waits for to be quiet."""
+    """Return the alerts that this code names, except those for which it only waits until they are quiet."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "quiet":
         return set()
     if isinstance(node, ast.Constant) and node.value in RULES:

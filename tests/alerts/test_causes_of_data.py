@@ -1,6 +1,6 @@
-"""What happens to data fires alerts: one broker, one agent, readers and a table; a topic for each cause.
+"""Faults of data fire alerts: one broker, one agent, readers and a table; a topic for each cause.
 
-A cause is made in two parts. Up to its `yield` all is well, and no alert may speak. Behind it the cause itself happens.
+A cause has two parts. Up to its `yield` all is well, and no alert may fire. After the `yield` the cause itself happens.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ class World:
         return AdminClient({**self.house.kafka.client_config, "log_level": 0})
 
     def topic(self, name: str, **config: str) -> str:
-        """A new one with records, copied by the agent."""
+        """Create a topic with records, and wait until the agent has copied two segments. Return its name."""
         topic = self.house.create(name, 1, **config)
         self.house.append(topic, RECORDS)
         eventually(lambda: len(self.house.manifests(topic)) >= 2)
         return topic
 
     def paused(self, name: str, records: int = RECORDS, **config: str) -> str:
-        """A new one with records, of which nothing is copied before `resume`."""
+        """Create a topic with records, of which nothing is copied before `resume`. Return its name."""
         topic = self.house.create(name, 1, **config)
         self.house.run("pause", topic)
         eventually(lambda: self.watched.value(f'tierstate_remote_copy_lag_segments{{topic="{topic}"}}') == 0)
@@ -70,11 +70,11 @@ class World:
         return topic
 
     def facts(self, topic: str, kind: str) -> list[dict[str, Any]]:
-        """Those facts of a topic, oldest first."""
+        """Return the facts of this kind about a topic, oldest first."""
         return [fact for fact in self.house.lines("facts", topic) if f"/{kind}" in fact["key"]]
 
     def write(self, value: bytes | None, *facts: dict[str, Any]) -> None:
-        """As any Kafka client that may write to the tier-state topic: another value under the keys of these facts."""
+        """Write another value under the keys of these facts, as any client with write access to the topic could."""
         producer: Any = Producer({"bootstrap.servers": self.house.kafka.bootstrap, "log_level": 0})
         for fact in facts:
             producer.produce(self.house.tier_topic, value, fact["key"], fact["tier_partition"])
@@ -85,7 +85,7 @@ class World:
         eventually(lambda: topic not in self.admin.list_topics(timeout=60).topics)
 
     def objects(self, topic: str) -> list[Path]:
-        """The log objects of its remote segments, oldest first."""
+        """Return the log objects of the topic's remote segments, oldest first."""
         return sorted(path for path in self.house.store.rglob("*.log") if topic in str(path))
 
 
@@ -202,7 +202,7 @@ def somebody_deletes_an_object(world: World) -> Iterator[None]:
 def the_facts_of_a_segment_are_deleted(world: World) -> Iterator[None]:
     topic = world.topic("forgotten")
     yield
-    # together: an agent that looks in between finds the segment named by the other one
+    # both at once: an agent that looks in between would find the segment named by the other fact
     world.write(None, *(world.facts(topic, kind)[0] for kind in ("copy-started", "copy-finished")))
     world.house.append(topic, RECORDS, first=RECORDS)  # the agent has a reason to look
 
@@ -269,7 +269,7 @@ def the_topic_of_a_table_is_made_anew(world: World) -> Iterator[None]:
 
 @makes("TierstateTableBehind", instead={"3600": "5"})
 def a_table_does_not_keep_up(world: World) -> Iterator[None]:
-    """With an hour between commits."""
+    """The table waits an hour between commits."""
     yield
     world.house.append(f"{world.house.name}-slow", 2 * RECORDS, first=RECORDS)
 
@@ -279,7 +279,7 @@ def a_table_does_not_keep_up(world: World) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """All is well in it until every cause has begun; then all happen."""
+    """Yield a world in which all is well until every cause has begun; then all causes happen."""
     folder = tmp_path_factory.mktemp("alerts")
     with KafkaSandbox() as kafka, prometheus(folder) as scrapes:
         house = House(kafka, folder / "house", "data")
@@ -336,7 +336,7 @@ def test_the_topic_that_is_missing_is_named(world: World) -> None:
     ],
 )
 def test_a_process_that_is_killed_is_missed(alert: str, process: str, world: World) -> None:
-    """The last tests of this file: nothing runs on after them."""
+    """These are the last tests of this file: nothing runs after them."""
     assert alert not in world.watched.firing()
     running: Running = getattr(world, process)
     running.stop(signal.SIGKILL)

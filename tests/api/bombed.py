@@ -1,6 +1,6 @@
-"""A gateway in a process of its own, over batches in memory: twelve of a MiB, and one of 200 MiB of zeros.
+"""A gateway in a process of its own, over batches in memory: twelve of 1 MiB, and one of 200 MiB of zeros.
 
-Or over sixteen of 256 KiB in the remote tier, whose answers are kept.
+In its remote form it has sixteen of 256 KiB in the remote tier, whose answers are kept.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ MIB = 1 << 20
 
 
 class Prepared(MemoryReader):
-    """Batches of one record, packed by a codec."""
+    """Reads batches of one record, packed by a codec."""
 
     def add(self, value: bytes, codec: int = ZSTD) -> int:
-        """Stored bytes."""
+        """Append a batch of this value, and return its stored size in bytes."""
         self.batches.append(Batch(len(self.batches), [record(0, b"k", value)], codec, time=TIME).bytes)
         return len(self.batches[-1])
 
 
 class Remote(Prepared):
-    """All of it is in one segment of the remote tier."""
+    """Reads batches that are all in one segment of the remote tier."""
 
     def fetch(
         self, topic: str, partition: int, offset: int, *, max_bytes: int, isolation: Isolation, tier: Tier
@@ -60,7 +60,7 @@ class BombedGateway:
     address: tuple[str, int]
 
     def memory(self) -> dict[str, int]:
-        """Of the service: used, most_used, refused."""
+        """Return the memory of the service: used, most_used, refused."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write("?\n")
@@ -69,7 +69,7 @@ class BombedGateway:
         return found
 
     def resident(self) -> int:
-        """Bytes."""
+        """Return the resident memory of the process, in bytes."""
         pages = Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]
         return int(pages) * os.sysconf("SC_PAGE_SIZE")
 

@@ -1,4 +1,4 @@
-"""Certificates of an authority's own, for the gateway and those who call it."""
+"""Certificates of a test authority, for the gateway and its clients."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SHAPE = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serializa
 
 
 def certificates(folder: Path, *users: str) -> Path:
-    """An authority's, and beside it one of each user with its key."""
+    """Write the authority's certificate, and one with its key for each user. Return the authority's file."""
     now = datetime.datetime.now(datetime.UTC)
     day = datetime.timedelta(days=1)
     issuer = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "clients")])

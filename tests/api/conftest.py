@@ -64,7 +64,7 @@ def golden() -> Iterator[Callable[..., Log]]:
 
 @pytest.fixture
 def log(golden: Callable[..., Log]) -> Log:
-    """Both tiers have something of their own: the broker begins in the last segment."""
+    """Return a log of which each tier has a part of its own: the broker begins in the last segment."""
     made = golden()
     made.local.local_start = made.folder.bases[-1]
     return made
@@ -79,13 +79,13 @@ def service(log: Log) -> Iterator[FetchService]:
 
 @pytest.fixture
 def call(service: FetchService) -> Call:
-    """One GET, without a socket."""
+    """Return a function that makes one GET without a socket."""
     return asgi_call(create_app(service))
 
 
 @pytest.fixture
 def serve() -> Iterator[Callable[..., Running]]:
-    """A reader served on loopback."""
+    """Yield a function that serves a reader on loopback."""
     running: list[Running] = []
 
     def start(reader: Any, **settings: Any) -> Running:

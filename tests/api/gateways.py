@@ -1,4 +1,4 @@
-"""Ways to ask a gateway."""
+"""Gateways for tests, and functions that call them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ RECORDS = "/v1/topics/t/partitions/0/records"
 
 
 def asgi_call(app: ASGIApp) -> Call:
-    """``call(path, accept=…, **query)``. A bug becomes an answer of 500, as it does on a socket."""
+    """Return ``call(path, accept=…, **query)``. A bug becomes an answer of 500, as it does on a socket."""
 
     def call(path: str, accept: str | None = None, headers: Headers | None = None, **query: Any) -> httpx.Response:
         async def ask() -> httpx.Response:
@@ -54,7 +54,7 @@ def asgi_call(app: ASGIApp) -> Call:
 
 
 def _joined(app: ASGIApp) -> ASGIApp:
-    """What is sent in parts, in one piece: httpx does not know of them."""
+    """Join each body that is sent in parts into one piece: httpx does not know `BodyParts`."""
 
     async def entered(scope: Scope, receive: Receive, send: Send) -> None:
         async def sent(message: Message) -> None:
@@ -68,7 +68,7 @@ def _joined(app: ASGIApp) -> ASGIApp:
 
 @dataclass
 class Running:
-    """A gateway that listens."""
+    """A gateway that listens on a socket."""
 
     server: GatewayServer
     process: Process
@@ -191,7 +191,7 @@ class MemoryReader:
 
 
 def gateway_asking(auth: GatewayAuth, clock: ManualClock | None = None, **settings: Any) -> Call:
-    """For who calls; ten records of a KB."""
+    """Return a call to a gateway that authenticates callers by ``auth``, over ten records of a KB."""
     reader = MemoryReader()
     for _ in range(10):
         reader.append(None, b"x" * 1000)
@@ -204,7 +204,7 @@ def bearer(token: str) -> dict[str, str]:
 
 
 def token_line(token: str, rest: str) -> str:
-    """Of a file of tokens."""
+    """Return one line of a tokens file."""
     return f"sha256:{hashlib.sha256(token.encode()).hexdigest()} {rest}\n"
 
 

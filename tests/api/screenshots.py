@@ -1,4 +1,4 @@
-"""The README's pictures of the console, taken of a shop that is made up: `python -m tests.api.screenshots [FOLDER]`."""
+"""The README's pictures of the console, taken of an invented shop: `python -m tests.api.screenshots [FOLDER]`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PAGES = {
 
 @contextmanager
 def console(reader: Shop) -> Iterator[str]:
-    """Where a shop's console is."""
+    """Serve the console of a shop; yield its URL."""
     settings = Gateway(listen=Address("127.0.0.1", 0))
     service = FetchService(reader, settings, SystemClock(), groups=reader)
     with closing(GatewayServer(service, settings)) as server:

@@ -1,6 +1,6 @@
 """A shop's topics, as a console shows them: a view made of real facts, agents that answer, groups in both tiers.
 
-Records are made as they are read: one a batch, so that a log of millions costs nothing.
+Records are made when they are read, one per batch, so that a log of millions costs nothing.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ TOPICS = {
 
 
 class Shop(MemoryReader):
-    """Reads, and answers what groups stand where (`AskingGroups`). ``address``: where the agent of all topics is."""
+    """Reads, and answers which groups stand where (`AskingGroups`). ``address``: of the agent of all topics."""
 
     def __init__(self, topics: dict[str, Kept], address: str = "") -> None:
         super().__init__()
@@ -153,7 +153,7 @@ class Shop(MemoryReader):
         )
 
     def time(self, topic: str, partition: int, offset: int) -> int:
-        """Of a record: evenly written."""
+        """Return the time of a record: records are evenly spread."""
         kept = self.kept[topic]
         return END - (kept.end(partition) - 1 - offset) * kept.days * DAY // kept.end(partition)
 
@@ -235,7 +235,7 @@ class Shop(MemoryReader):
         )
 
     def statuses(self) -> Iterator[dict[str, Any]]:
-        """Of all partitions, as their agent says."""
+        """Yield the status of all partitions as their agent reports it."""
         for name, kept in self.kept.items():
             for number in range(min(kept.partitions, 64)):
                 retention = {"retention_ms": kept.days * DAY, "retention_bytes": -1}
@@ -259,7 +259,7 @@ class Shop(MemoryReader):
 
 
 def attempt_of(segment: RemoteSegment) -> CopyAttempt:
-    """That which it became of."""
+    """Return the copy attempt that became this segment."""
     return CopyAttempt(
         segment.partition,
         segment.topic,
@@ -274,7 +274,7 @@ def attempt_of(segment: RemoteSegment) -> CopyAttempt:
 
 @contextmanager
 def shop(topics: dict[str, Kept] = TOPICS) -> Iterator[Shop]:
-    """With an agent that answers for as long as the block lasts."""
+    """Yield a shop with an agent that answers until the block ends."""
     answers: dict[str, object] = {}
     with json_server(answers) as server:
         made = Shop(topics, server.address)

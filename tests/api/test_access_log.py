@@ -1,4 +1,4 @@
-"""Who read what: each call that could show data, when its answer is over."""
+"""The access log says who read what: each call that could show data is a line, written when its answer is over."""
 
 from __future__ import annotations
 

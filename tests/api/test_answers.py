@@ -1,4 +1,4 @@
-"""An answer's bytes: over the seam of the tiers where records are counted, compressed where that is asked for, long."""
+"""The bytes of an answer: across both tiers where records are counted, compressed on request, and long."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def test_batches_are_never_compressed_again() -> None:
 
 
 def test_a_compressed_answer_can_be_read_as_far_as_it_came() -> None:
-    """Nothing waits in the compressor for what follows."""
+    """The compressor holds nothing back until more follows."""
     for coding in Coding:
         coder = coder_of(coding)
         assert coder is not None
@@ -186,7 +186,7 @@ def test_a_compressed_answer_can_be_read_as_far_as_it_came() -> None:
 
 
 def test_few_records_are_not_fetched_with_all_that_a_call_may_hold() -> None:
-    """What is missing then follows, up to the bytes that were asked for."""
+    """The gateway then fetches what is missing, up to the requested bytes."""
     asked: list[int] = []
 
     class Asked(MemoryReader):

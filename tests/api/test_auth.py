@@ -1,4 +1,4 @@
-"""Who is let in: everything that shows data needs a caller, and each way of being one is proven."""
+"""Authentication: everything that shows data needs a caller, and a caller must prove its name in one of these ways."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def guarded(tokens: Tokens, clock: ManualClock) -> Call:
-    """Two principals who may read 1 KiB a second each."""
+    """Return a gateway with two principals, which may read 1 KiB a second each."""
     auth = tokens("# people\n\n" + token_line("secret-a", "ann") + token_line("secret-b", "bob"))
     return gateway_asking(auth, clock, quota=1024)
 

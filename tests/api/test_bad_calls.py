@@ -1,4 +1,4 @@
-"""Nothing a caller sends is answered with 500, a stack trace, or somebody else's data."""
+"""No request is answered with 500, a stack trace, or another caller's data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What callers may is asked for again in time, and a proof that is over or refused gives nothing."""
+"""The rights of callers are asked for again in time, and a proof that is over or refused gives no rights."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tierstate.state.errors import AccessDenied, BrokerUnavailable
 
 
 class Brokers:
-    """They know every token, while they are there."""
+    """Brokers that accept every token, unless they are ``away``."""
 
     def __init__(self) -> None:
         self.asked, self.away = list[Login](), False

@@ -1,4 +1,4 @@
-"""The console in a real browser: what an operator sees is what the gateway says. Skipped where there is no Chromium."""
+"""The console in a real browser shows what the gateway answers. Skipped where there is no Chromium."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SAID = {
 
 @pytest.fixture(scope="module")
 def agent() -> Iterator[str]:
-    """Where one answers of ``calm``, partition 0."""
+    """Run an agent that answers for ``calm``, partition 0; yield its address."""
     with json_server({"/v1/status/calm/0": SAID}) as server:
         yield server.address
 
@@ -81,7 +81,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.fixture
 def seen(server: GatewayServer, page: Browser) -> Seen:
-    """The text of the page at an address, once something is there."""
+    """Return a function that opens an address, and returns the page's text once ``until`` is in it."""
     return lambda address, until: page.open(f"{server.url}/{address}", until)
 
 
@@ -205,7 +205,7 @@ def test_a_topic_and_its_records_are_reached_by_keyboard_alone(seen: Seen, page:
 
 
 def tab_to(page: Browser, text: str) -> None:
-    """Until the focus is on something that is called so."""
+    """Press Tab until the focus is on an element with this text."""
     for _ in range(60):
         page.press("Tab")
         if page.run("document.activeElement.textContent.trim()") == text:

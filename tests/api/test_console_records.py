@@ -1,4 +1,4 @@
-"""The console's page of records in a real browser: what is on it, wherever one begins, goes and looks."""
+"""The console's page of records in a real browser: what it shows after each start, step and search."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ Seen = Callable[[str, str], str]
 
 @pytest.fixture(scope="module")
 def records() -> MemoryReader:
-    """Two hundred, the first half of them remote; then two of a schema, one that is damaged, one hostile.
+    """Two hundred, the first half of them remote; then two with a schema, one that is damaged, one hostile.
 
-    A call looks through one piece: to the seam, and behind it to the end.
+    A call looks through one piece: up to the border of the tiers, or from there to the end.
     """
     found = MemoryReader()
     for number in range(FIRST_AVRO):
@@ -75,7 +75,7 @@ def click(page: Browser, name: str) -> None:
 
 
 def look_on(page: Browser) -> str:
-    """What is said then."""
+    """Click "look on", and return the outcome that is shown then."""
     before = page.run("document.getElementById('outcome').innerText")
     click(page, "look-on")
     eventually(lambda: page.run("document.getElementById('outcome').innerText") != before)

@@ -1,4 +1,4 @@
-"""``decode``: keys and values by a schema registry, beside the bytes that they are."""
+"""``decode``: keys and values decoded by a schema registry, in addition to their bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups over HTTP: in which tier each stands, for the caller alone, remembered for seconds and in bounds."""
+"""Groups over HTTP: the tier in which each stands, for the caller alone, remembered for seconds and within bounds."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ANN = basic("PLAIN", base64.b64encode(b"ann:right").decode())
 
 
 class Brokers:
-    """Which say to each caller what ``seen`` has of it."""
+    """Brokers that show each caller the groups that ``seen`` has for it."""
 
     def __init__(self, **seen: TopicGroups) -> None:
         self.seen, self.asked = seen, list[str]()
@@ -96,7 +96,7 @@ def test_a_password_that_the_brokers_refuse_is_refused_here() -> None:
 
 @pytest.fixture
 def reader() -> MemoryReader:
-    """Twenty records; the broker has the last ten."""
+    """Return twenty records, of which the broker has the last ten."""
     found = MemoryReader()
     for number in range(20):
         found.append(None, b"%d" % number)

@@ -1,4 +1,4 @@
-"""A gateway whose event loop is blocked answers nobody, and says so at the management port."""
+"""A gateway whose event loop is blocked answers no call, and the management port reports it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LIMIT_S = longest_silence(Settings())["gateway"]
 
 
 class BlockingService(FetchService):
-    """Blocks the loop, as a route with a bug would, until `go_on` is set."""
+    """Blocks the loop until `go_on` is set, as a route with a bug would."""
 
     def __init__(self) -> None:
         settings = Gateway(listen=Address("127.0.0.1", 0))

@@ -1,4 +1,4 @@
-"""What agents and views say names groups and users: a caller reads those that Kafka lets it know."""
+"""Agents and views name groups and users: a caller sees the names that Kafka lets it see."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SAID = {
 
 
 class Asked(Brokers):
-    """Whom it lets read every topic."""
+    """Brokers that let every caller read every topic."""
 
     def rights(self, login: Login, topics: Sequence[str]) -> dict[str, Rights]:
         return dict.fromkeys(topics, EVERYTHING)
@@ -50,7 +50,7 @@ class Asked(Brokers):
 def asking(
     brokers: Asked, said: dict[str, Any] = SAID, rights: Literal["kafka", "gateway"] = "kafka"
 ) -> Iterator[Call]:
-    """As ann."""
+    """Yield a call by the user ann."""
     auth = GatewayAuth(basic=True, rights=rights)
     with json_server({"/v1/status/orders/0": said}) as agent:
         shop = Shop({"orders": Kept(lease=True)}, agent.address)

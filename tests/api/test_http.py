@@ -1,4 +1,4 @@
-"""How an answer goes out: in one piece, in order, from where it lies, and never as less than it is."""
+"""How an answer is sent: in one piece, in order, without a copy, and never shorter than it should be."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LARGE = 8 << 20
 
 
 async def app(scope: Scope, receive: Receive, send: Send) -> None:
-    """Says what it was asked; some paths answer in their own way."""
+    """Answer with the request that came; some paths answer in their own way."""
     match scope["path"]:
         case "/pieces":
 
@@ -67,7 +67,7 @@ def connected(address: tuple[str, int]) -> Iterator[socket.socket]:
 
 
 def everything(client: socket.socket) -> bytes:
-    """Up to its end. Raises ConnectionResetError for one that was reset."""
+    """Return all bytes up to the end of the connection. Raises ConnectionResetError if it is reset."""
     found = b""
     while piece := client.recv(1 << 20):
         found += piece
@@ -83,7 +83,7 @@ def asked(address: tuple[str, int], *sent: bytes, pause: float = 0.0) -> bytes:
 
 
 def bodies(answers: bytes) -> list[bytes]:
-    """Of answers that say their length."""
+    """Return the bodies of answers that state their length."""
     found = []
     while answers:
         head, _, answers = answers.partition(b"\r\n\r\n")
@@ -150,7 +150,7 @@ def test_an_answer_that_is_not_as_long_as_it_says_is_reset_or_never_sent(address
 
 
 def test_what_was_given_to_be_sent_may_change_in_the_next_turn(address: tuple[str, int]) -> None:
-    """It may be a view of the chunk cache, which nobody counts."""
+    """The data may be a view of the chunk cache, which does not count its readers."""
     with connected(address) as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
         client.sendall(LAST.replace(b"/a", b"/view"))

@@ -1,4 +1,4 @@
-"""Who asks what was asked for twice is answered as before, by nobody's work, and by no right of another."""
+"""A call that was made twice before gets the same answer without new work, and only by the caller's own rights."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FORMS = (NDJSON, KAFKA_BINARY, JSON, ARROW, PARQUET)
 
 
 def alone(service: FetchService) -> None:
-    """No pool has a thread any more."""
+    """Close all pools: none has a thread afterwards."""
     for pool in (service.pools.remote, service.pools.local, service.pools.metadata, service.pools.decoding):
         pool.close()
 
@@ -56,7 +56,7 @@ def test_what_was_asked_for_twice_is_answered_again_without_a_thread(
 
 
 def test_calls_that_differ_are_answered_differently(log: Log, call: Call) -> None:
-    """Each is asked for three times, so that the last is what was kept; a gateway that keeps nothing agrees."""
+    """Each call is made three times, so that the last answer was kept; a gateway that keeps nothing agrees."""
     cases = [
         {"offset": offset, "isolation_level": isolation, "max_bytes": size, "encoding": encoding, **more}
         for offset, isolation, size, encoding, more in product(
@@ -87,7 +87,7 @@ def test_a_call_that_is_refused_is_refused_whatever_is_kept(
 
 
 class Brokers:
-    """Ann may read, Bob may know of it, and nobody else."""
+    """Brokers that let Ann read and Bob describe; other users have no rights."""
 
     def rights(self, login: Login, topics: Sequence[str]) -> dict[str, Rights]:
         return dict.fromkeys(topics, Rights(describe=login.user in ("ann", "bob"), read=login.user == "ann"))
@@ -162,7 +162,7 @@ def test_what_the_broker_has_is_not_kept(service: FetchService, call: Call, log:
 
 
 def test_another_segment_of_the_same_name_has_answers_of_its_own(log: Log) -> None:
-    """As a recovered topic's: its facts name objects that are there already."""
+    """The second one is like a recovered topic's: its facts name objects that are there already."""
     segment = log.reader.view("t", 0).coverage.owned[0].segment
     read = ReadRemote(segment, OffsetRange(Offset(0), Offset(9)))
     memory = AnswerMemory(1 << 20)
@@ -175,7 +175,7 @@ def test_another_segment_of_the_same_name_has_answers_of_its_own(log: Log) -> No
 
 
 def test_many_who_are_sent_one_kept_answer_have_its_memory_once_and_a_chunk_each(log: Log) -> None:
-    """Else 64 clients push out what the others of them ask for, and each answer is made anew."""
+    """Otherwise 64 clients push each other's answers out of memory, and each answer is made again."""
     segment = log.reader.view("t", 0).coverage.owned[0].segment
     read = ReadRemote(segment, OffsetRange(Offset(0), Offset(9)))
     memory = AnswerMemory(20_000)
@@ -237,7 +237,7 @@ def test_what_is_kept_makes_room_for_calls_and_never_refuses_one() -> None:
 def test_whoever_reads_on_never_waits_for_what_is_believed_for_a_while(
     serve: Callable[..., Running], log: Log, monkeypatch: pytest.MonkeyPatch, media_type: str
 ) -> None:
-    """Longer than bounds, names and the list of topics are: they are asked for again meanwhile."""
+    """It reads on for longer than bounds, names and the list of topics are believed: they are renewed in that time."""
     running = serve(log.reader)
     asked: dict[str, Any] = {
         "params": {"offset": 0, "max_bytes": 4096, "tier": "remote"},

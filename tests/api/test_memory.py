@@ -1,4 +1,4 @@
-"""What a call may cost: no batch, and no number of clients, makes the gateway hold more than it was given."""
+"""Limits of memory: no batch, and no number of clients, makes the gateway hold more than its budget."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_damaged_batch_is_damaged_and_not_too_large(codec: str) -> None:
 
 @pytest.mark.extended
 def test_a_batch_of_which_one_record_is_wanted_is_bounded_too() -> None:
-    """A call of a few bytes, whatever a producer has written."""
+    """The call is for a few bytes; the batch is whatever a producer has written."""
     reader = Prepared()
     assert reader.add(bytes(200 * MIB)) < 30_000
     ask, service = gateway(reader)
@@ -160,7 +160,7 @@ def full() -> Iterator[BombedGateway]:
 
 @pytest.mark.slow
 def test_clients_that_do_not_read_and_bombs_cost_the_budget_and_no_more(full: BombedGateway) -> None:
-    """A thousand that stop reading what they asked for, and bombs beside them."""
+    """A thousand clients stop reading their answers, and others ask for bombs at the same time."""
     whole = f"{full.url}{RECORDS}?offset=0&max_bytes={12 * MIB}"
     for media_type in (BATCHES, *DECODED):  # what a first call costs for good
         assert httpx.get(whole, headers={"accept": media_type}, timeout=60).status_code == 200
@@ -198,7 +198,7 @@ def asked_before() -> Iterator[BombedGateway]:
 
 @pytest.mark.slow
 def test_clients_that_do_not_read_what_was_kept_cost_the_budget_and_no_more(asked_before: BombedGateway) -> None:
-    """They share it, and have in common no byte of what is copied for each."""
+    """They share the kept answer, but no byte of what is copied for each."""
     forms, path = (NDJSON, KAFKA_BINARY, ARROW), f"{RECORDS}?offset=0&max_bytes={5 * MIB}&encoding=base64"
     before = asked_before.resident()
     for media_type in forms * 3:

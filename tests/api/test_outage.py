@@ -25,7 +25,7 @@ PAGE = ["/v1/topics", TOPIC] + [
 
 
 class Brokers:
-    """The brokers of a reader; ``error``: what they answer with, None: as before."""
+    """The brokers of a reader; every call raises ``error``, unless it is None."""
 
     def __init__(self, log: Log) -> None:
         reader: Any = log.reader

@@ -1,4 +1,4 @@
-"""Records that are asked for plainly are read past the framework's routes, and nobody can tell."""
+"""Plain calls for records bypass the framework's routes, and their answers are the same."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LONG_WAY = {"timeout_ms": "0"}
 
 
 def alike(call: Call, media_type: str, path: str = RECORDS, **query: Any) -> int:
-    """The status of both."""
+    """Check that both ways answer alike, and return the status of both."""
     short, long = call(path, media_type, **query), call(path, media_type, **query, **LONG_WAY)
     assert (short.status_code, short.content) == (long.status_code, long.content)
     assert list(short.headers.multi_items()) == list(long.headers.multi_items())
@@ -105,7 +105,7 @@ def test_a_long_call_is_answered_and_not_remembered(call: Call) -> None:
 
 
 def test_stored_batches_are_read_from_memory_once_they_lie_there(log: Log) -> None:
-    """By the event loop itself: no pool has a thread."""
+    """The event loop itself reads them: no pool has a thread."""
     service = FetchService(log.reader, Gateway(), SystemClock())
     call = asgi_call(create_app(service))
     first = call(RECORDS, BATCHES, offset="0", max_bytes="4096")

@@ -56,7 +56,7 @@ def test_a_token_of_the_provider_for_this_audience_is_let_in(keys: Path) -> None
 
 
 def by_hand(algorithm: str) -> str:
-    """What no library makes: signed with the public key's own text, or not at all."""
+    """Return a token that no library makes: signed with the public key's own text, or not at all."""
     claims = {"iss": ISSUER, "aud": AUDIENCE, "sub": "ann", "exp": 4_000_000_000}
     parts = [json.dumps(each).encode() for each in ({"alg": algorithm, "kid": "one", "typ": "JWT"}, claims)]
     text = b".".join(base64.urlsafe_b64encode(each).rstrip(b"=") for each in parts)
@@ -113,11 +113,11 @@ class Provider(BaseHTTPRequestHandler):
         self.wfile.write(self.keys)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Quiet."""
+        """Write no line for a request."""
 
 
 def test_keys_that_are_rotated_at_the_provider_are_taken_and_the_old_ones_are_not(keys: Path) -> None:
-    """While both are there both count; the next one that nobody knows brings what is there then."""
+    """Both count while the provider has both; the next unknown key makes the gateway fetch the keys of that moment."""
     one, two = RSAAlgorithm.to_jwk(KEY.public_key()), ECAlgorithm.to_jwk(OTHER_KEY.public_key())
     early, late = signed(), signed("two", OTHER_KEY, "ES256")
     Provider.keys = keys.read_bytes()

@@ -1,4 +1,4 @@
-"""What a request's body may cost, on real connections; and whose word counts about how a request came."""
+"""Limits of a request's body, on real connections; and which proxies may say how a request came."""
 
 from __future__ import annotations
 

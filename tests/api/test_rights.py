@@ -1,4 +1,4 @@
-"""Who may not read a topic at the broker gets no byte of it from the gateway, by whatever call, however it is known."""
+"""A user without read access at the broker gets no byte of a topic from the gateway, by any call or any login."""
 
 from __future__ import annotations
 
@@ -115,9 +115,8 @@ def basic(user: str, password: str) -> dict[str, str]:
 def guarded(
     tls_kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[Guarded]:
-    """A topic for each binding, copied and trimmed; the gateway is ``reader``, with a reader's rights and CreateTokens.
-    It takes whatever proves a user, and keeps no answer about one.
-    """
+    """Yield the gateway ``reader``, with a reader's rights and CreateTokens, and a tiered topic for each binding.
+    The topics are copied and trimmed. The gateway takes every kind of login, and keeps no answer about a user's rights."""
     folder = tmp_path_factory.mktemp("rights")
     house = House(tls_kafka, folder / "house", f"http{request.param}")
     authority = Path(tls_kafka.client_config["ssl.ca.location"])
@@ -210,7 +209,7 @@ def test_plans_and_what_reads_a_segment_are_for_those_alone_who_may_read(guarded
         for what in OF_A_SEGMENT:
             path = f"/v1/topics/{topic}/partitions/0/segments/{segments[0]['segment_id']}/{what}"
             answers.append(client.get(path, headers={"range": "bytes=0-99"}))
-        # of a topic that may be read, a segment of one that may not
+        # of a topic that may be read, a segment of another topic
         path = f"/v1/topics/{guarded.topic('may-read')}/partitions/0/segments/{segments[0]['segment_id']}/log"
         over = client.delete(f"/v1/plans/{'a' * 32}-60", params={"topic": topic})
         assert over.status_code == (403 if may == "knows" else 404)
@@ -277,7 +276,7 @@ def test_python_reads_as_a_kafka_user_what_that_user_may(guarded: Guarded, tmp_p
 
 
 def test_a_topic_that_is_not_tiered_is_not_served(guarded: Guarded) -> None:
-    untiered = guarded.house.create("untiered")  # no agent runs any more
+    untiered = guarded.house.create("untiered")  # no agent runs now
     with guarded.client("basic", "admin") as client:
         for path in DESCRIBING + READING:
             assert client.get(f"/v1/topics/{untiered}{path}").status_code == 404
@@ -292,7 +291,7 @@ def test_who_does_not_prove_who_it_is_gets_nothing(guarded: Guarded, headers: di
     with guarded.client("none") as client:
         for path in ["", f"/{guarded.topic('may-read')}{RECORDS_PATH}", f"/{guarded.topic('not-here')}"]:
             answer = client.get(f"/v1/topics{path}", headers=headers)
-            # the certificate of ``nobody`` is one of ours, whom we may make no token for
+            # the certificate of ``nobody`` is one of ours, for whose user we may make no token
             assert answer.status_code == (403 if not headers else 401), answer.text
             assert "topics" not in answer.json()
 
@@ -428,7 +427,7 @@ def test_the_commands_that_read_ask_a_gateway_as_somebody(asked: Asked, command:
 
 @pytest.mark.parametrize("apart", [False, True])
 def test_a_command_proves_who_asks_by_a_certificate(guarded: Guarded, tmp_path: Path, apart: bool) -> None:
-    """The gateway wants one of everybody, and asks Kafka what that user may."""
+    """The gateway demands a certificate of every client, and asks Kafka for the rights of its user."""
     whole = guarded.clients.with_name("guest.pem").read_text()
     private, begin, chain = whole.partition("-----BEGIN CERTIFICATE-----")
     (tmp_path / "cert").write_text(begin + chain if apart else whole)
@@ -460,7 +459,7 @@ def test_topics_are_those_that_the_caller_may_know_of(asked: Asked) -> None:
     found = json.loads(asked.run("topics", "--json", "--token-file", str(asked.token)).stdout)
     mine = [each for each in asked.guarded.house.json("topics") if each["topic"] in {each["topic"] for each in found}]
     for each in (*found, *mine):
-        del each["partitions_in_trouble"]  # of agents, which a gateway asks behind its answers
+        del each["partitions_in_trouble"]  # of agents, which a gateway asks after its answers
     assert found == mine
     known = {asked.guarded.topic(name) for name, (_, may) in BINDINGS.items() if may != "nothing"}
     assert {each["topic"] for each in found} == known

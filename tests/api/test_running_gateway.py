@@ -32,7 +32,7 @@ def reader() -> MemoryReader:
 
 
 class Gate:
-    """Fetches stop here until it opens."""
+    """Fetches stop here until the gate opens."""
 
     def __init__(self) -> None:
         self.reached = threading.Semaphore(0)
@@ -99,7 +99,7 @@ def test_a_client_that_leaves_a_long_poll_is_forgotten_without_a_word(
         client.sendall(f"GET {RECORDS}?offset=50&timeout_ms=60000 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         until(lambda: bool(running.service.tail._watches))
     until(lambda: not running.service.tail._watches)
-    assert running.client.get(RECORDS, params={"offset": "0"}).status_code == 200  # whatever was to be said was said
+    assert running.client.get(RECORDS, params={"offset": "0"}).status_code == 200  # by now every log line was written
     assert caplog.messages == []
 
 
@@ -143,7 +143,7 @@ def test_a_cold_scan_never_delays_a_hot_read(serve: Serve, reader: MemoryReader)
 
 
 def test_a_time_is_looked_up_while_cold_reads_wait_for_each_other(serve: Serve, reader: MemoryReader) -> None:
-    """More of them than may wait at all."""
+    """There are more cold reads than may wait at all."""
     reader.local_start, reader.found = 40, 45
     running = serve(reader, remote_reads=1)
     gate = Gate()

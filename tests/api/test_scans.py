@@ -1,4 +1,4 @@
-"""Records by key or text: what is found is what is there, and how far was looked is always said."""
+"""Search by key or text: it finds all records that are there, and always reports how far it looked."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def asking(reader: MemoryReader, **settings: Any) -> Call:
 
 
 def numbered(count: int = 1000, size: int = 1000) -> MemoryReader:
-    """Keys ``k0`` to ``k9`` in turn; each value, of random bytes, ends with its number."""
+    """Return records with keys ``k0`` to ``k9`` in turn; each value, of random bytes, ends with its number."""
     reader = MemoryReader()
     for number in range(count):
         value = os.urandom(size) + b"<%d>" % number
@@ -49,7 +49,7 @@ def numbered(count: int = 1000, size: int = 1000) -> MemoryReader:
 
 
 def all_of(ask: Call, media_type: str, **query: Any) -> tuple[list[Plain], list[httpx.Response]]:
-    """As a client reads on, until it is told that this is the end."""
+    """Read on as a client does, until an answer says that this is the end. Return all rows and answers."""
     found: list[Plain] = []
     answers: list[httpx.Response] = []
     offset = 0

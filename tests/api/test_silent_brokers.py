@@ -1,4 +1,4 @@
-"""Which topics are served is known without brokers too, once a view has them; one that is behind says no to nobody."""
+"""Once a view has the served topics, they are known without brokers; a view that is behind denies no topic."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tierstate.state.errors import BrokerUnavailable, ViewBehind
 
 
 class Dark(MemoryReader):
-    """No broker has answered since it began; the view has the topic ``t``."""
+    """A reader without an answer of any broker since it began; the view has the topic ``t``."""
 
     def topics(self) -> list[str]:
         raise BrokerUnavailable("no answer")
@@ -42,7 +42,7 @@ def test_of_a_topic_that_the_view_does_not_have_nobody_says_that_it_is_not_there
 
 
 class Behind(MemoryReader):
-    """A gateway that has just begun: its view has not read that ``t`` is tiered."""
+    """A reader that has just begun: its view has not read that ``t`` is tiered."""
 
     def topics(self) -> list[str]:
         return []

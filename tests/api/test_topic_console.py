@@ -1,4 +1,4 @@
-"""A topic's page in a real browser: its bars lie where its offsets and times do, and say who has what and who reads."""
+"""A topic's page in a real browser: bars lie where offsets and times do, and show which tier has what and who reads."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 
 def bars(page: Browser, partition: int) -> list[tuple[str, float, float]]:
-    """Kind, and where it begins and ends on the axis, 0 to 1."""
+    """Return the kind of each bar, and where it begins and ends on the axis, 0 to 1."""
     script = (
         f"[...document.querySelectorAll('.partition')[{partition}].querySelectorAll('.track button')]"
         ".map(b => [b.className, parseFloat(b.style.left), parseFloat(b.style.width)])"
@@ -63,7 +63,7 @@ def choose(page: Browser, axis: str) -> None:
 
 
 def column(page: Browser, nth: int) -> list[str]:
-    """Of the table of topics."""
+    """Return the texts of a column of the table of topics."""
     found: list[str] = page.run(
         f"[...document.querySelectorAll('#topics tbody tr')].map(r => r.cells[{nth}].innerText)"
     )
@@ -227,7 +227,7 @@ def test_a_broker_that_is_away_is_said_where_groups_would_be(page: Browser) -> N
 
 
 class Dark(Shop):
-    """No broker answers; the view is twelve seconds old."""
+    """A shop without an answering broker; the view is twelve seconds old."""
 
     def topics(self) -> list[str]:
         raise BrokerUnavailable("no broker answers")
@@ -356,7 +356,7 @@ def test_of_five_thousand_partitions_twelve_are_asked_for(page: Browser, url: st
 @pytest.mark.chromium
 def test_the_partitions_in_trouble_can_be_shown_alone(page: Browser, url: str, reader: Shop) -> None:
     page.open(f"{url}/#/shipments", "gap: offsets")
-    page.text("gap (1 partition)")  # by the agents, a refresh later
+    page.text("gap (1 partition)")  # the agents report it, a refresh later
     page.run("document.getElementById('in-trouble').click()")
     page.text("1 of 3")
     assert page.run("document.querySelectorAll('.partition').length") == 1
@@ -436,7 +436,7 @@ def test_words_and_shapes_stand_out_from_what_they_are_on_in_both_schemes() -> N
 
 
 def contrast(one: str, other: str) -> float:
-    """As WCAG 2.2 has it."""
+    """Return the contrast ratio of two colours as WCAG 2.2 defines it."""
     low, high = sorted((luminance(one), luminance(other)))
     return (high + 0.05) / (low + 0.05)
 

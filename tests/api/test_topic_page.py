@@ -1,4 +1,4 @@
-"""What the page of a topic asks beside its partitions: times, facts, its own row of the overview."""
+"""What a topic's page asks for in addition to the partitions: times, facts, the topic's own row of the overview."""
 
 from __future__ import annotations
 

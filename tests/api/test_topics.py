@@ -117,7 +117,7 @@ def test_a_partition_without_a_leader_does_not_hide_its_topic() -> None:
 
 
 def test_a_log_start_that_nobody_can_say_is_not_told(log: Log) -> None:
-    """An unclean election below it, and the new leader's agent is down. What the broker has is read all the same."""
+    """The leader was elected uncleanly below it, and its agent is down. The broker's records are read all the same."""
     log.tiers.start_log_at(890)
     log.tiers.view.require_fresh(0, 0)
     log.local.local_start = 0

@@ -1,4 +1,4 @@
-"""The contract of `BrokerControl`: what a real cluster keeps and its in-memory twin must keep too."""
+"""The contract of `BrokerControl`, which a real cluster and its in-memory twin must both keep."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class World(Protocol):
     def delete(self, name: str) -> None: ...
     def append(self, name: str, partition: int, records: int) -> None: ...
     def write(self, transaction: str, name: str, partition: int, records: int) -> int:
-        """In a transaction of this name, begun if none is open; acknowledged when it returns. The producer's id."""
+        """Write in the open transaction of this name, or in a new one. Return the producer id once acknowledged."""
         ...
 
     def end(self, transaction: str) -> None: ...
@@ -143,7 +143,7 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
 
 @pytest.fixture
 def name(world: World, topic_name: str) -> str:
-    """A topic of two partitions."""
+    """Create a topic of two partitions, and return its name."""
     world.create(topic_name, 2, {})
     return topic_name
 

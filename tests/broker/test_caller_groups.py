@@ -1,4 +1,4 @@
-"""Where groups stand is what the brokers say to exactly this caller: a group that it may not describe is not there."""
+"""A caller sees the groups that the brokers show to exactly this caller: those that it may not describe are absent."""
 
 from __future__ import annotations
 

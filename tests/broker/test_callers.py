@@ -1,4 +1,4 @@
-"""What a caller may do with topics is what the broker says of exactly this caller."""
+"""A caller's rights on topics are those that the broker gives to exactly this caller."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def test_a_token_is_made_only_for_users_that_we_may_make_it_for(guarded: KafkaSa
 
 
 def allow_tokens(sandbox: KafkaSandbox, principal: str, user: str) -> None:
-    """As ``kafka-acls --add --allow-principal User:… --operation CreateTokens --user-principal User:…``."""
+    """Grant as ``kafka-acls --add --allow-principal User:… --operation CreateTokens --user-principal User:…``."""
     kafka, clock = sandbox.client_config, SystemClock()
     deadline = clock.monotonic() + 30
     frames = FramedSocket(bootstrap_addresses(kafka)[0], tls_context(kafka), clock, deadline)

@@ -1,4 +1,4 @@
-"""What a leader says of its epochs, on real brokers: the twin says the same, and a forgotten epoch proves nothing."""
+"""A real leader's answers about its epochs: the twin gives the same ones, and a forgotten epoch proves nothing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def three(kafka_three: KafkaSandbox) -> Iterator[Broker]:
 
 
 class Partition:
-    """Of a topic on three brokers, led by one after the other."""
+    """One partition of a topic on three brokers, which lead it one after the other."""
 
     def __init__(self, sandbox: KafkaSandbox, broker: Broker, topics: Any, name: str) -> None:
         self.sandbox, self.broker, self.topics = sandbox, broker, topics
@@ -52,7 +52,7 @@ class Partition:
         return found
 
     def moves(self) -> None:
-        """Another replica leads, cleanly."""
+        """Make another replica the leader by a clean election."""
         before = self.leader - 1
         replicas = self.admin.replicas(self.name, 0)
         self.admin.reassign(self.name, 0, [each for each in replicas if each != before] + [before])
@@ -60,7 +60,7 @@ class Partition:
         eventually(self._settled)
 
     def _settled(self) -> bool:
-        """The controller has nothing more to say of it: an epoch more would fence what is asked next."""
+        """Return whether the controller is done with the partition: a later epoch would fence the next request."""
         described = self.broker.control.topic(self.name).partitions[0]
         try:
             said = self.broker.control.bounds(self.name, 0).leader_epoch
@@ -70,20 +70,20 @@ class Partition:
         return said == described.leader_epoch and self.admin.in_sync(self.name, 0) == every
 
     def restarts(self) -> None:
-        """Its only broker, which leads in another epoch then."""
+        """Restart the partition's only broker, which leads in another epoch afterwards."""
         before = self.epoch
         self.sandbox.stop(0)
         self.sandbox.start(0)
         eventually(lambda: self._settled() and self.epoch > before, 60)
 
     def file(self) -> list[tuple[int, int]]:
-        """``leader-epoch-checkpoint`` of the leader."""
+        """Return the leader's file ``leader-epoch-checkpoint`` as (epoch, start offset)."""
         folder: Path = self.sandbox.brokers[self.leader - 1].log_dir / f"{self.name}-0"
         lines = (folder / "leader-epoch-checkpoint").read_text().splitlines()[2:]
         return [(int(epoch), int(start)) for epoch, start in (line.split() for line in lines)]
 
     def agrees_with_the_twin(self) -> list[tuple[int, int]]:
-        """Every epoch there ever was, and the next; returns the file."""
+        """Compare the broker's answers on every epoch so far, and on the next one, with the twin's. Return the file."""
         raw = self.broker.raw
         eventually(lambda: self.file()[-1][0] == self.epoch, 60)
         now = self.epoch
@@ -104,7 +104,7 @@ class Partition:
 
 
 class Interrupted(RawClient):
-    """Something happens right before a ListOffsets, first in first out."""
+    """A client that first calls the oldest function of ``happens`` at each ListOffsets."""
 
     happens: ClassVar[list[Callable[[], None]]] = []
 

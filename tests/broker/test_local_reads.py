@@ -24,7 +24,7 @@ LARGE = 1 << 20
 
 
 def batches(data: bytes) -> list[tuple[int, int]]:
-    """(base offset, last offset) of each batch; fails on anything else in between."""
+    """Return (base offset, last offset) of each batch; fail on anything else in between."""
     found, at = [], 0
     while at < len(data):
         base, length = struct.unpack_from(">qi", data, at)

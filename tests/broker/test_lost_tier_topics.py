@@ -1,4 +1,4 @@
-"""A tier-state topic that lost facts, or is not there: nobody makes do with it, and what is said names the way out."""
+"""No process uses a tier-state topic that lost facts or is missing, and the error names the way out."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_topic_that_is_not_there_is_answered_with_both_ways(properties: dict[s
 def test_a_topic_that_a_stray_client_made_anew_is_not_blessed_and_its_way_out_is_said(
     properties: dict[str, str], name: str
 ) -> None:
-    """``auto.create.topics.enable``: the broker's own defaults."""
+    """The topic has the broker's own defaults, by ``auto.create.topics.enable``."""
     admin = AdminClient(properties)
     admin.create_topics([NewTopic(name, 2, 1)])[name].result(30)
     producer = Producer(properties)
@@ -100,7 +100,7 @@ def test_a_topic_that_a_stray_client_made_anew_is_not_blessed_and_its_way_out_is
 
 
 def test_a_new_topic_without_its_fact_is_given_it(properties: dict[str, str], name: str) -> None:
-    """`tierstate init` that was killed in between."""
+    """`tierstate init` was killed between the two steps."""
     admin = AdminClient(properties)
     admin.create_topics([NewTopic(name, 2, 1, config=spec_of(name).config)])[name].result(30)
     assert create_tier_topic(properties, spec_of(name), SystemClock().now_ms())

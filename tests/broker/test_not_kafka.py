@@ -1,4 +1,4 @@
-"""A port that does not speak Kafka is named as what it is, and is given no memory."""
+"""A port that does not speak Kafka is named as what it is, and no memory is taken for its answer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Answers = Callable[[bytes], FramedSocket]
 
 @pytest.fixture
 def answers() -> Iterator[Answers]:
-    """A connection to a server that says this at once, and then nothing."""
+    """Yield a function that connects to a server which sends these bytes at once, and then nothing."""
     opened: list[socket.socket] = []
 
     def serve(said: bytes) -> FramedSocket:

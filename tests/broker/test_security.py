@@ -1,4 +1,4 @@
-"""TLS, SASL and ACLs on a real broker: raw requests get in as librdkafka does, and say so when they may not."""
+"""TLS, SASL and ACLs on a real broker: raw requests log in as librdkafka does, and report a refusal."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.kafka
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaSandbox]:
-    """With a topic ``guarded``; admin may everything, guest nothing."""
+    """Yield a broker with the topic ``guarded``; admin has all rights, guest has none."""
     with guarded_sandbox(tmp_path_factory.mktemp("tls")) as sandbox:
         admin = AdminClient(sandbox.client_config)
         admin.create_topics([NewTopic("guarded", 1, 1)])["guarded"].result(30)
@@ -108,7 +108,7 @@ def test_tls_files_that_cannot_be_read_are_named_at_once(tmp_path: Path) -> None
 
 
 def allow_describe(sandbox: KafkaSandbox, name: str, permission: AclPermissionType = AclPermissionType.ALLOW) -> None:
-    """The guest, or deny it."""
+    """Allow the guest to describe a topic, or deny it."""
     allow(sandbox, [binding("guest", ResourceType.TOPIC, name, AclOperation.DESCRIBE, permission)])
 
 
@@ -139,7 +139,7 @@ def test_only_who_may_describe_every_topic_can_tell_that_one_is_gone(guarded: Ka
         topic_id = mine.control.topic("guarded").topic_id
         assert mine.control.may_describe(["guarded", "gone"], broker=me)
         assert mine.control.topic_exists(topic_id, broker=me)
-        # an id that is there is never denied to be there, even to those who may not see it
+        # an existing id is never reported as missing, even to users who may not see it
         with pytest.raises(AccessDenied):
             theirs.control.topic_exists(topic_id, broker=me)
         assert not theirs.control.may_describe(["gone"], broker=me)
@@ -162,7 +162,7 @@ def sees(control: BrokerControl, topic: str) -> bool:
 
 
 def is_unknown(control: BrokerControl, topic: str) -> bool:
-    """Not denied."""
+    """Return whether the broker calls the topic unknown, and does not deny access to it."""
     try:
         control.topic(topic)
     except AccessDenied:

@@ -1,4 +1,4 @@
-"""Bearer tokens that the broker checks by the keys of who signs them (JWKS), as beside an identity provider."""
+"""Bearer tokens that the broker checks by the keys of their signer (JWKS), as with an identity provider."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tier-state topic promises: Kafka's own, and the in-memory twin, run the same suite."""
+"""The promises of the tier-state topic: Kafka's own and the in-memory twin run the same suite."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ Truncated = tuple[TierTopic, Position, int]
 
 @pytest.fixture(params=["memory", "kafka"])
 def truncated(request: pytest.FixtureRequest, name: str) -> Iterator[Truncated]:
-    """As a follower finds a log that was cut and has grown again: its own position and epoch are of the lost branch."""
+    """Yield a log that was cut and has grown again, with a follower's position and epoch on the lost branch."""
     if request.param == "memory":
         memory = MemoryTierTopic(1)
         memory.append(0, "a/0/old", b"v"), memory.append(0, "a/0/lost", b"v")
@@ -96,7 +96,7 @@ def truncated(request: pytest.FixtureRequest, name: str) -> Iterator[Truncated]:
 
 
 def read(reader: TierReader, wanted: int) -> list[Entry]:
-    """So many entries, within half a minute."""
+    """Return at least ``wanted`` entries, which must come within half a minute."""
     found: list[Entry] = []
     for _ in range(300):
         for batch in reader.poll(0.1):
@@ -145,7 +145,7 @@ def test_the_end_counts_every_append_and_partitions_do_not_mix(topic: TierTopic)
 
 def test_who_does_not_answer_is_left_out_of_the_ends_and_the_others_are_not(topic: TierTopic) -> None:
     assert topic.ends([1]).keys() == {1}
-    if isinstance(topic, KafkaTierTopic):  # the twin has no partition that nobody leads
+    if isinstance(topic, KafkaTierTopic):  # the twin has no partition without a leader
         assert topic.ends([1, 7]).keys() == {1}
 
 
@@ -158,7 +158,7 @@ def test_a_position_past_the_end_is_lost_and_never_reset(topic: TierTopic) -> No
 
 
 def batches(reader: TierReader, wanted: int) -> list[TierBatch]:
-    """Batches that bring so many entries, within half a minute."""
+    """Return batches with at least ``wanted`` entries, which must come within half a minute."""
     found: list[TierBatch] = []
     for _ in range(300):
         found += [batch for batch in reader.poll(0.1) if batch.entries]
@@ -237,7 +237,7 @@ def test_who_has_consumed_what_is_gone_reads_on(beheaded: Beheaded) -> None:
 
 
 def test_a_head_that_is_cut_right_after_it_was_looked_at_is_not_passed_over(kafka: KafkaSandbox, name: str) -> None:
-    """Kafka's "beginning" would be what is left (seen)."""
+    """Kafka's "beginning" would be the start of what is left (seen in a test)."""
     properties = {"bootstrap.servers": kafka.bootstrap}
     create_tier_topic(properties, spec_of(name), SystemClock().now_ms())
     topic = open_tier_topic(properties, spec_of(name))
