@@ -116,7 +116,7 @@ def guarded(
     tls_kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[Guarded]:
     """Yield the gateway ``reader``, with a reader's rights and CreateTokens, and a tiered topic for each binding.
-    The topics are copied and trimmed. The gateway takes every kind of login, and keeps no answer about a user's rights."""
+    All topics are copied and trimmed. The gateway takes every kind of login, and keeps no answer about a user."""
     folder = tmp_path_factory.mktemp("rights")
     house = House(tls_kafka, folder / "house", f"http{request.param}")
     authority = Path(tls_kafka.client_config["ssl.ca.location"])

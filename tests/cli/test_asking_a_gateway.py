@@ -15,7 +15,7 @@ NOBODY = "http://127.0.0.1:1"
 
 
 def needed(command: click.Command) -> list[str]:
-    """Words for whatever must be given."""
+    """Return words for everything that the command requires."""
     words: list[str] = []
     for each in command.params:
         word = each.type.choices[0] if isinstance(each.type, click.Choice) else "1"

@@ -43,7 +43,7 @@ def command(arguments: Sequence[str]) -> list[str]:
 
 @pytest.fixture
 def certify(tmp_path: Path) -> Certify:
-    """The program itself, in an empty folder."""
+    """Return a function that runs the program itself, in an empty folder."""
 
     def call(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -63,7 +63,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def endpoint() -> Iterator[str]:
-    """S3 with the bucket ``bucket``."""
+    """Run an S3 server with the bucket ``bucket``; yield its endpoint."""
     server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
@@ -142,7 +142,7 @@ def test_a_bucket_that_does_not_exist_is_a_wrong_call(certify: Certify, endpoint
 
 @pytest.fixture
 def breaking_endpoint(endpoint: str) -> Iterator[str]:
-    """Behind it no range is obeyed, and no HEAD tells the size that a GET gives."""
+    """Run a proxy that obeys no range, and whose HEAD reports another size than a GET; yield its endpoint."""
     program = (
         "import sys\n"
         "sys.path.insert(0, sys.argv[1])\n"

@@ -1,4 +1,4 @@
-"""``tierstate check`` as somebody runs it who does not know yet what is away."""
+"""``tierstate check``, run by a person who does not know yet which service is away."""
 
 from __future__ import annotations
 

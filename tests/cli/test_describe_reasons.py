@@ -1,4 +1,4 @@
-"""What `describe` and `delete-records` say of topics that no agent tiers, also where none has ever led."""
+"""Why no agent tiers a topic, as `describe` and `delete-records` report it, also where no agent has ever led."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_topic_that_no_agent_tiers_says_why_before_any_term(
 
 
 def test_settings_without_patterns_exclude_nothing() -> None:
-    """Somebody who only looks need not know what the agents' settings choose."""
+    """A person who only looks need not know what the agents' settings choose."""
     assert why("orders", []) is None
 
 

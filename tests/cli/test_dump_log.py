@@ -1,4 +1,4 @@
-"""`tierstate dump-log` prints of a real broker's files, and of copied segments, what a real consumer read."""
+"""`tierstate dump-log` prints what a real consumer read, from a real broker's files and from copied segments."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def golden(path: Path) -> list[list[Any]]:
 
 
 def as_golden(record: dict[str, Any]) -> list[Any]:
-    """A printed record in the form of the golden files, whose timestamp types are librdkafka's."""
+    """Return a printed record in the form of the golden files, whose timestamp types are librdkafka's."""
     headers = [[header["key"], header["value"]] for header in record["headers"]]
     return [
         record["offset"], record["timestamp"], record["timestampType"] + 1, record["key"], record["value"], headers,
@@ -100,7 +100,7 @@ def test_one_segment_file_is_read_alone() -> None:
 
 @pytest.mark.parametrize("in_a_batch", [500, 700])
 def test_a_long_segment_has_every_record_once_where_the_kernels_take_over(in_a_batch: int, tmp_path: Path) -> None:
-    """The plain parser ends at a border of batches, and within a batch."""
+    """The plain parser ends at a border of batches, or within a batch."""
     records = FEW_RECORDS + 3 * in_a_batch
     folder = tmp_path / "orders-3"
     folder.mkdir()

@@ -37,7 +37,7 @@ class Desk:
             shutil.copy(DATA / "aiven-kafka" / name, self.ring.parent / name)
 
     def keys(self, *arguments: str, code: int = 0) -> Any:
-        """The one JSON document; ``notes`` is what stderr said."""
+        """Run the command and return its one JSON document; ``notes`` becomes the text of stderr."""
         found = run(["keys", *arguments, "--json", "--config", str(self.config)])
         said = self.capture.readouterr()
         assert found == code, said.err
@@ -45,7 +45,7 @@ class Desk:
         return json.loads(said.out) if said.out else None
 
     def log(self, ring: KeyRing) -> bytes:
-        """Of the encrypted segment, decrypted."""
+        """Return the log of the encrypted segment, decrypted."""
         store = DirectoryStore(self.store)
         key = next(found.key for found in store.list("topic-") if found.key.endswith(ObjectKind.MANIFEST))
         return b"".join(SegmentReader.open(store, key, keys=ring).read_log())

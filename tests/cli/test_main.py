@@ -22,14 +22,14 @@ Tierstate = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def clean_environment(**more: str) -> dict[str, str]:
-    """Without what would change the settings, or how Python flushes."""
+    """Return the environment without variables that change the settings, or how Python flushes."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("TIERSTATE_", "PYTHON"))}
     return kept | more
 
 
 @pytest.fixture
 def tierstate(tmp_path: Path) -> Tierstate:
-    """The program itself, in an empty folder."""
+    """Return a function that runs the program itself, in an empty folder."""
 
     def call(*args: str, **environ: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "tierstate.cli.main", *args]
@@ -145,7 +145,7 @@ def test_the_version(tierstate: Tierstate) -> None:
 def test_a_closed_pipe_ends_quietly(args: list[str], tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tierstate.cli.main", *args]
     read, write = os.pipe()
-    os.close(read)  # nobody listens from the very start
+    os.close(read)  # the pipe has no reader from the start
     done = subprocess.run(
         command, cwd=tmp_path, env=clean_environment(), stdout=write, stderr=subprocess.PIPE, text=True, timeout=60
     )
@@ -212,7 +212,7 @@ def test_a_closed_pipe_hides_no_finding() -> None:
 
 
 def broken(error: str, entry: str = "sys.exit(main.run(['config']))") -> list[str]:
-    """A program whose `config` command fails with ``error``; ``entry`` calls it."""
+    """Return a program whose `config` command fails with ``error``; ``entry`` calls it."""
     code = (
         "import sys, click, signal, os\n"
         "from tierstate.cli import config, main\n"

@@ -1,4 +1,4 @@
-"""What a delete-records order would take, what an offset means, and what becomes of orders when an append fails."""
+"""The plan of a delete-records order, the meaning of an offset, and the fate of orders when an append fails."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tierstate.state.termless_facts import OrderKind
 
 
 def planned(before: int, *facts: LiveFact, force: bool = False, log_start: int | None = 0) -> DeletePlan:
-    """Of remote segments 0..99 to 300..399, beside a broker with 300..449."""
+    """Return a plan over remote segments 0..99 to 300..399 and a broker with 300..449."""
     return plan_delete(view_of(*facts, log_start=log_start), BOUNDS, Offset(before), force, NOW)
 
 
@@ -77,7 +77,7 @@ def test_a_partition_that_no_agent_has_begun_obeys_nobody() -> None:
 
 
 def test_an_order_is_given_to_a_log_that_a_term_knows() -> None:
-    """In an epoch in which none has begun, the view may speak of records that an election lost."""
+    """In an epoch without a term, the view may contain records that an election lost."""
     for known in (LeaderEpoch(1), None):
         plan_delete(view_of(), replace(BOUNDS, leader_epoch=known), Offset(100), False, NOW)
     later = replace(BOUNDS, leader_epoch=LeaderEpoch(2))
@@ -230,7 +230,7 @@ def test_an_order_names_a_person_and_a_machine() -> None:
 
 
 class Unsure(MemoryTierTopic):
-    """Every append lands, or (``lands`` says no) does not; from the ``fails_at``-th on nobody is told."""
+    """Every append lands unless ``lands`` returns False; from the ``fails_at``-th on, callers get no answer."""
 
     fails_at = 0
     lands: Callable[[], bool] = staticmethod(lambda: True)

@@ -17,7 +17,7 @@ class Unhealthy(BaseHTTPRequestHandler):
         self.send_error(503)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Quiet."""
+        """Write no line for a request."""
 
 
 def test_an_agent_that_answers_anything_at_all_is_one_that_runs() -> None:
@@ -37,13 +37,13 @@ def test_an_agent_that_answers_anything_at_all_is_one_that_runs() -> None:
 
 
 def test_nobody_there_is_silence() -> None:
-    with socket.socket() as held:  # bound, and not listening: nobody answers
+    with socket.socket() as held:  # bound, and not listening: there is no answer
         held.bind(("127.0.0.1", 0))
         require_silent([f"127.0.0.1:{held.getsockname()[1]}"])
 
 
 class Measured(Unhealthy):
-    """Something that has metrics."""
+    """A server with metrics that is no agent."""
 
     page = b""
 

@@ -1,4 +1,4 @@
-"""`--execute` and `--dry-run` mean one thing in every command that has them, and the docs say who does what without."""
+"""`--execute` and `--dry-run` mean one thing in every command, and the docs list what each does without them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def commands(group: click.Group = root, before: str = "") -> Iterator[tuple[str,
 
 
 def flag_of(command: click.Command) -> click.Option | None:
-    """The option that either of the two flags belongs to."""
+    """Return the option to which either of the two flags belongs."""
     found = [
         each
         for each in command.params

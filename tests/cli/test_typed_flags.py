@@ -1,4 +1,4 @@
-"""`--value-format` and its like: what is typed becomes columns, and what cannot is refused by name."""
+"""`--value-format` and similar flags become columns, and a wrong flag is refused by its name."""
 
 from __future__ import annotations
 

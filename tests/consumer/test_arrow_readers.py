@@ -1,4 +1,4 @@
-"""pyarrow, pandas, Polars and DuckDB read a topic of both tiers as it is: by Arrow's stream, with nothing of ours."""
+"""pyarrow, pandas, Polars and DuckDB read a topic of both tiers as an Arrow stream, without code of ours."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def in_pyarrow(read: Read) -> pa.Table:
 
 
 def in_pandas(read: Read) -> pa.Table:
-    """By pyarrow: the first pandas that takes a stream by itself is 3.0."""
+    """Read by pyarrow: the first pandas that takes a stream by itself is 3.0."""
     return pa.Table.from_pandas(pa.table(read).to_pandas(), read.schema, preserve_index=False)
 
 
@@ -50,7 +50,7 @@ Take = Callable[[Read], pa.Table]
 
 @pytest.fixture(scope="module")
 def orders(cluster: TieredCluster) -> Iterator[Topic]:
-    """JSON, in two tiers."""
+    """Yield a topic of JSON values in two tiers."""
     name = cluster.topic("orders", 0)
     producer = Producer({**cluster.kafka.client_config, "batch.num.messages": 20, "enable.idempotence": True})
     for number in range(RECORDS):
@@ -81,7 +81,7 @@ def test_an_empty_range_has_its_columns_in_every_reader(orders: Topic, take: Tak
 
 
 def totals(read: Read) -> dict[str, int]:
-    """DuckDB finds what a query names among the variables around it."""
+    """Return the sum of each city. DuckDB finds the table of a query among the variables around it."""
     orders = "SELECT decode(value)::JSON AS json FROM read"
     query = f"SELECT json ->> '$.city', sum((json ->> '$.amount')::INT) FROM ({orders}) GROUP BY 1"
     found = duckdb.sql(query)

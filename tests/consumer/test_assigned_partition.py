@@ -1,4 +1,4 @@
-"""What a partition remembers from one look at the tiers to the next."""
+"""The state that a partition keeps from one look at the tiers to the next."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def short_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def tiered(cluster: TieredCluster, name: str, records: int, partitions: int, compression: str = "none") -> str:
-    """A topic whose first segments are in the object store only, as they are or compressed."""
+    """Create a topic whose first segments are in the object store only, with this compression. Return its name."""
     topic = cluster.topic(name, records, partitions)
     cluster.run("agent", "--once", "--set", f"format.compression={compression}")
     assert all(cluster.local_start(topic, number) > 2 * SEGMENT for number in range(partitions))
@@ -38,14 +38,14 @@ def tiered(cluster: TieredCluster, name: str, records: int, partitions: int, com
 
 
 def log_object(cluster: TieredCluster, topic: str, partition: int) -> Path:
-    """The second segment of a partition."""
+    """Return the log object of the partition's second segment."""
     found = sorted((cluster.folder / "store").glob(f"{topic}-*/{partition}/*.log"))
     assert len(found) > 2
     return found[1]
 
 
 def damage(path: Path, byte: int = BYTE_OF_BATCH["records"], batch: int = 1) -> int:
-    """Flip a bit of one batch. Returns the batch's first offset."""
+    """Flip a bit of one batch. Return the batch's first offset."""
     data = bytearray(path.read_bytes())
     headers: list[BatchHeader] = list(iter_batches(bytes(data), source=str(path)))
     data[headers[batch].position + byte] ^= 64

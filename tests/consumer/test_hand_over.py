@@ -200,7 +200,7 @@ def test_what_was_handed_out_just_before_a_close_is_committed(cluster: TieredClu
     topic, _ = cluster.tiered("closed")
     config = cluster.config(topic, enable_auto_commit=True, auto_commit_interval_ms=60_000)
     with TieredConsumer(config) as consumer:
-        consumer.assign([TopicPartition(topic, 0, 0)])  # nothing is revoked at the end, as of a subscription
+        consumer.assign([TopicPartition(topic, 0, 0)])  # assign() revokes nothing at the end, unlike subscribe()
         assert offsets(polled(consumer, 50, 50)) == list(range(50))
     with Consumer({**cluster.kafka.client_config, "group.id": topic}) as plain:
         assert plain.committed([TopicPartition(topic, 0)], 10)[0].offset == 50
@@ -212,7 +212,7 @@ def test_nothing_is_told_of_a_partition_that_was_taken_away_while_it_was_looked_
     config = cluster.config(topic, auto_offset_reset="earliest", **{"error_cb": told.append})
     with TieredConsumer(config) as consumer:
         consumer.assign([TopicPartition(topic, 0, RECORDS + 1000)])
-        consumer.poll(0)  # the look begins, and is heard of at another poll
+        consumer.poll(0)  # the look begins; its outcome comes with another poll
         consumer.unassign()
         assert consumer.poll(2) is None
     assert KafkaError._AUTO_OFFSET_RESET not in [error.code() for error in told]
@@ -229,7 +229,7 @@ def test_what_the_application_stores_is_what_is_committed(cluster: TieredCluster
         consumer.store_offsets(message=found[4])
         assert consumer.commit(asynchronous=False)[0].offset == 5
         consumer.store_offsets(offsets=[TopicPartition(topic, 0, 8)])
-        polled(consumer, RECORDS - 10)  # over to the broker, where it was assigned anew meanwhile
+        polled(consumer, RECORDS - 10)  # over to the broker, where the partition was assigned again on the way
         assert consumer.commit(asynchronous=False)[0].offset == 8
 
 
@@ -282,7 +282,7 @@ def test_kafkas_consumer_asks_the_broker_nothing_of_what_it_does_not_serve(clust
     with TieredConsumer(cluster.config(topic)) as consumer:
         consumer.assign([TopicPartition(topic, 0, given)])
         assert [each.offset for each in Consumer.assignment(consumer)] == [NOWHERE]
-        assert Consumer.poll(consumer, 3) is None  # past every end it would be told that it is out of range
+        assert Consumer.poll(consumer, 3) is None  # past every end the broker would answer with "out of range"
 
 
 def test_times_and_watermarks_are_those_of_both_tiers(cluster: TieredCluster) -> None:
@@ -331,7 +331,7 @@ def test_a_topic_made_again_under_its_name_is_not_read_on_as_if_it_were_the_same
 def test_kafkas_consumer_is_not_sent_into_a_topic_made_again_under_the_name(
     cluster: TieredCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would go on by the name, at the old one's offset, in silence."""
+    """It would silently go on by the name, at the offset in the old topic."""
     monkeypatch.setattr("tierstate.fetch.reader.TOPIC_AGE_S", 3600.0)  # as if all of it took no time
     topic, _ = cluster.tiered("made-again-before-the-turn")
     is_told_that_it_was_made_again(cluster, topic, "kafka_preferred")

@@ -43,7 +43,7 @@ def test_a_group_idle_in_a_long_remote_read_keeps_its_partitions(kafka: KafkaSan
         taken: list[list[TopicPartition]] = []
         with TieredConsumer(cluster.config(topic, auto_offset_reset="earliest", **patience)) as consumer:
             consumer.subscribe([topic], on_revoke=lambda same, partitions: taken.append(partitions))
-            server.signal(signal.SIGSTOP)  # before the first read: all of so small a topic would be read ahead
+            server.signal(signal.SIGSTOP)  # before the first read: the whole of such a small topic would be read ahead
             found = list[Any]()
             clock = SystemClock()
             until = clock.monotonic() + 1.5 * PATIENCE_MS / 1000

@@ -77,7 +77,7 @@ def tiered(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Tie
 
 
 def first_local_offset(kafka: KafkaSandbox) -> int:
-    """As Kafka's own client sees it."""
+    """Return the first offset that Kafka's own client sees."""
     consumer = Consumer({**kafka.client_config, "group.id": "read-records"})
     start, _ = consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), 10)
     consumer.close()

@@ -1,4 +1,4 @@
-"""Groups that share partitions anew while the remote tier is read: no record is lost, none is handed out twice."""
+"""Groups that rebalance while the remote tier is read: no record is lost, and none is handed out twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A consumer's run through the remote tier brings what the route says now, sooner; and it leaves nothing behind."""
+"""A consumer's run through the remote tier brings what the current route allows, sooner, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def remote(log: LogicalPartition, at: int, isolation: Isolation) -> ReadRemote |
 
 
 def brought(runs: RemoteRuns, log: LogicalPartition, isolation: Isolation) -> list[Fetched]:
-    """All pieces of the remote tier, by one run as far as it goes."""
+    """Return all pieces of the remote tier that one run brings."""
     reader, at, found = part(), 0, []
     while at < log.copied_end(Offset(0)):
         where = remote(log, at, isolation)
@@ -95,7 +95,7 @@ def test_a_piece_that_is_not_where_the_route_is_now_is_not_handed_out(
     assert again is not None
     assert again.offset == 0
     second = golden.segments[1].offsets
-    assert runs.read(reader, log, ReadRemote(golden.segments[0], second), ask) is None  # it is another's now
+    assert runs.read(reader, log, ReadRemote(golden.segments[0], second), ask) is None  # it is another segment's now
     assert runs.read(reader, log, first, ask) is not None
     middle = OffsetRange(Offset(second.start + 5), second.end)
     assert runs.read(reader, log, ReadRemote(golden.segments[1], middle), ask) is None  # a seek on

@@ -1,4 +1,4 @@
-"""On a topic that the broker has all of, a `TieredConsumer` does what Kafka's consumer does: the same test for both."""
+"""On a topic that is wholly on the broker, a `TieredConsumer` does what Kafka's consumer does: one test for both."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def topic(cluster: TieredCluster) -> str:
 
 @pytest.fixture(params=[Consumer, TieredConsumer])
 def opened(request: pytest.FixtureRequest, cluster: TieredCluster) -> Iterator[Open]:
-    """Opens a consumer of either class in a group of its own, and closes it."""
+    """Yield a function that opens a consumer of either class in a group of its own; close each one at the end."""
     consumers: list[Any] = []
 
     def open_one(group: str, **more: Any) -> Any:

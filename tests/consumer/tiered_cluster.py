@@ -1,4 +1,4 @@
-"""Topics in two tiers on a real broker: an agent copies and trims when a test says so."""
+"""Topics in two tiers on a real broker: an agent copies and trims when a test runs it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class TieredCluster:
     def __init__(
         self, kafka: KafkaSandbox, folder: Path, facts: str, store: Mapping[str, str | bool] | None = None
     ) -> None:
-        """``store``: its settings; None: a folder."""
+        """``store``: settings of the object store; None means a folder."""
         self.kafka, self.folder, self.facts = kafka, folder, facts
         self.admin = AdminClient({**kafka.client_config})
         self.store = store or {"url": (folder / "store").as_uri()}
@@ -49,7 +49,7 @@ class TieredCluster:
         self.run("init")
 
     def settings(self, more: str) -> None:
-        """Of the agent, from its next run on."""
+        """Append settings of the agent, which hold from its next run on."""
         with open(self.settings_file, "a") as file:
             file.write(more)
 
@@ -57,7 +57,7 @@ class TieredCluster:
         assert run([*command, "--config", str(self.settings_file)]) == 0
 
     def topic(self, name: str, records: int = 400, partitions: int = 1, **config: str) -> str:
-        """A topic that rolls a segment every `SEGMENT` records, and keeps about one on the broker."""
+        """Create a topic that rolls a segment every `SEGMENT` records and keeps about one locally. Return its name."""
         full = f"{self.facts.strip('_')}-{name}"
         given = {"internal.segment.bytes": "16384", "retention.ms": "-1", "local.retention.bytes": "16384", **config}
         self.admin.create_topics([NewTopic(full, partitions, 1, config=given)])[full].result(30)
@@ -65,7 +65,7 @@ class TieredCluster:
         return full
 
     def produce(self, topic: str, first: int, end: int, partitions: int = 1) -> None:
-        """Records ``first`` to ``end`` (exclusive) of every partition; each says where it is."""
+        """Produce records ``first`` to ``end`` (exclusive) in every partition; each value names its place."""
         # idempotent: a batch that is sent again comes before those behind it
         producer = Producer({**self.kafka.client_config, "batch.num.messages": 20, "enable.idempotence": True})
         for number in range(first, end):
@@ -77,7 +77,7 @@ class TieredCluster:
         assert producer.flush(30) == 0
 
     def copy_and_trim(self, topic: str, partitions: int = 1) -> list[int]:
-        """Where each partition begins on the broker now.
+        """Run the agent, and return where each partition begins on the broker afterwards.
 
         An S3 store's ``Date`` shows whole seconds: by it a trim may come due only after the agent has ended.
         """
@@ -94,19 +94,19 @@ class TieredCluster:
         return [self.local_start(topic, partition) for partition in range(partitions)]
 
     def tiered(self, name: str, records: int = 400, partitions: int = 1) -> tuple[str, list[int]]:
-        """A topic whose first segments are in the object store only, and where the broker begins."""
+        """Create a topic whose first segments are in the object store only. Return it, and where the broker begins."""
         topic = self.topic(name, records, partitions)
         starts = self.copy_and_trim(topic, partitions)
         assert all(start > SEGMENT for start in starts), "nothing was trimmed: nothing is read from the remote tier"
         return topic, starts
 
     def local_start(self, topic: str, partition: int = 0) -> int:
-        """As Kafka's own client sees it."""
+        """Return the first offset that Kafka's own client sees."""
         with closing(Consumer({**self.kafka.client_config, "group.id": "looks"})) as consumer:
             return int(consumer.get_watermark_offsets(TopicPartition(topic, partition), 10)[0])
 
     def config(self, group: str, **more: Any) -> dict[str, Any]:
-        """Of a `TieredConsumer`; ``_`` in names stands for ``.``."""
+        """Return the settings of a `TieredConsumer`; ``_`` in names stands for ``.``."""
         given = {
             **self.kafka.client_config,
             "group.id": group,
@@ -128,7 +128,7 @@ def _property(name: str) -> str:
 
 
 def polled(consumer: Any, count: int, batch: int = 1) -> list[Any]:
-    """So many records, whatever callbacks do meanwhile. Errors fail the test."""
+    """Poll ``count`` records, whatever callbacks do in between. Errors fail the test."""
     found: list[Any] = []
     until(lambda: len(found) >= count, lambda: found.extend(_received(consumer, min(batch, count - len(found)))))
     return found
@@ -143,7 +143,7 @@ def _received(consumer: Any, batch: int) -> Iterator[Any]:
 
 
 def until(done: Callable[[], object], step: Callable[[], object]) -> None:
-    """Steps until it is done, or the test's patience is over."""
+    """Call ``step`` until ``done`` holds. Fail the test after `PATIENCE_S` seconds."""
     clock = SystemClock()
     ends = clock.monotonic() + PATIENCE_S
     while not done():
@@ -152,7 +152,7 @@ def until(done: Callable[[], object], step: Callable[[], object]) -> None:
 
 
 def first_error(consumer: Any) -> Any:
-    """The first message that is an error."""
+    """Return the first message that is an error."""
     found: list[Any] = []
 
     def step() -> None:

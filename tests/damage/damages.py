@@ -1,4 +1,4 @@
-"""What happens to the objects of a copied segment: each damage is all three objects as a reader finds them."""
+"""Damages of the objects of a copied segment: each damage is all three objects as a reader finds them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ INDEX_NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """``object``: the one that is damaged. ``region``: of it. ``how``: what is done to it."""
+    """``object``: the damaged object. ``region``: the damaged part of it. ``how``: the change."""
 
     object: str
     region: str
@@ -50,7 +50,7 @@ class Damage:
 
     @property
     def row(self) -> tuple[str, str]:
-        """Of the table."""
+        """Return the row of the table that counts this damage."""
         return self.object, self.region
 
     def __str__(self) -> str:
@@ -58,7 +58,7 @@ class Damage:
 
 
 def damages(segments: Segments) -> Iterator[Damage]:
-    """All that these segments can suffer. What changes nothing is left out."""
+    """Yield all damages that are possible for these segments. A damage that changes nothing is left out."""
     for each in (*_log(segments), *_indexes(segments), *_manifest(segments), *_all_three(segments)):
         if each.objects != segments.whole:
             yield each
@@ -77,7 +77,7 @@ def _zeroed(data: bytes, start: int, stop: int) -> bytes:
 
 
 def _swapped(data: bytes, one: tuple[int, int], other: tuple[int, int]) -> bytes:
-    """Two ranges that follow each other, each in the other's place."""
+    """Return the data with two adjacent ranges swapped."""
     (a, b), (c, d) = one, other
     return data[:a] + data[c:d] + data[b:c] + data[a:b] + data[d:]
 
@@ -152,7 +152,7 @@ def _batch_fields(segments: Segments) -> Iterator[Damage]:
 
 
 def _batches(segments: Segments) -> Iterator[Damage]:
-    """Whole batches, each right by its own CRC."""
+    """Yield damages of whole batches, each of which is valid by its own CRC."""
     data = _stored(segments, LOG)
     borders = [*pairwise([*batch_positions(data), len(data)])]
 
@@ -218,7 +218,7 @@ def _manifest(segments: Segments) -> Iterator[Damage]:
 
 
 def leaves(value: Any, path: Names = ()) -> Iterator[tuple[Names, Any]]:
-    """Every value of a document that has no values within."""
+    """Yield path and value of every leaf of a document."""
     pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, each in pairs:
         if isinstance(each, dict | list) and each:
@@ -228,7 +228,7 @@ def leaves(value: Any, path: Names = ()) -> Iterator[tuple[Names, Any]]:
 
 
 def region_of(path: Names) -> str:
-    """A row of the table: the field's name, without numbers of a list and epochs."""
+    """Return the row of the table: the field's name, without numbers of a list and epochs."""
     names = [str(each) for each in path if isinstance(each, str) and not each.isdigit()]
     if names[0] == "remoteLogSegmentMetadata":
         return ".".join(names[1:4] if names[1:3] == ["tierstate", "descriptor"] else names[1:])
@@ -251,7 +251,7 @@ def _nothing(value: Any) -> Any:
 
 
 def _changed(data: bytes, path: Names, value: Any) -> bytes:
-    """The manifest with another value; ``...``: without it. An encrypted one keeps the blanks behind it."""
+    """Return the manifest with another value; ``...`` removes it. An encrypted one keeps the blanks at its end."""
     document = orjson.loads(data)
     inner = document
     for each in path[:-1]:

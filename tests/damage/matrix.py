@@ -1,8 +1,8 @@
-"""The damage matrix: what each reader and each check makes of each damage, and the table of it in `docs/proof.md`.
+"""The damage matrix: the outcome of each reader and each check for each damage, and its table in `docs/proof.md`.
 
 python -m tests.damage.matrix            # run all of it, and print what differs from `results.json`
 python -m tests.damage.matrix --write    # run all of it, into `results.json` and the page (five minutes)
-python -m tests.damage.matrix --page     # what `results.json` has, into the page
+python -m tests.damage.matrix --page     # write `results.json` into the page
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ Results = dict[str, dict[str, Cell]]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """``said``: the error's text."""
+    """``said``: the text of the error."""
 
     row: str
     column: str
@@ -68,10 +68,10 @@ class Outcome:
 
 
 def outcome_of(reader: Reader, segments: Segments, extent: Extent, expected: list[Row]) -> tuple[str, str]:
-    """What comes of it, and what was said."""
+    """Return the outcome of a read, and the text of its error."""
     got = list[Row]()
     try:
-        # one more than there are is enough to tell
+        # one more than expected is enough
         got.extend(islice(reader.rows(segments, extent), len(expected) + 1))
     except TierstateError as error:
         if not reader.whole and got != expected[: len(got)]:
@@ -104,7 +104,7 @@ Probe = tuple[str, str, Callable[[], tuple[str, str]]]
 
 @contextmanager
 def probes(segments: Segments, folder: Path) -> Iterator[list[Probe]]:
-    """All that is asked at each damage. What each reader hands out of whole objects is what it must."""
+    """Yield all checks to run on each damage. A reader's rows of whole objects are those that it must hand out."""
     asked = list[Probe]()
     pairs = [(SEGMENTS, WHOLE_COLUMN, PART_COLUMN), (PIECES, PIECES_COLUMN, PIECES_COLUMN)]
     pairs += [((OTHERS[0],), CONSUMER, CONSUMER), ((OTHERS[1],), TIME_COLUMN, TIME_COLUMN), ((OTHERS[2],), DUMP, DUMP)]
@@ -170,7 +170,7 @@ def results_of(found: Iterable[Outcome]) -> Results:
 
 
 def known() -> Results:
-    """As the whole matrix was found last."""
+    """Return the results of the last run of the whole matrix."""
     results: Results = json.loads(RESULTS.read_text())
     return results
 
@@ -179,7 +179,7 @@ COLUMNS = (WHOLE_COLUMN, PART_COLUMN, CONSUMER, PIECES_COLUMN, TIME_COLUMN, DUMP
 
 
 def table(results: Results) -> str:
-    """In Markdown. Regions of an object with the same outcomes are one line."""
+    """Return the table in Markdown. Regions of an object with the same outcomes share one line."""
     lines: dict[tuple[str, str], list[str]] = {}
     for row, columns in results.items():
         kind, _, region = row.partition(": ")
@@ -201,7 +201,7 @@ def _cell(cell: Cell) -> str:
 
 
 def shown(page: str) -> str:
-    """The table that a page holds."""
+    """Return the table that a page holds."""
     return page.partition(BEGIN)[2].partition(END)[0]
 
 
@@ -209,7 +209,7 @@ def main() -> None:
     if "--page" in sys.argv[1:]:
         write_page(known())
         return
-    logging.disable()  # the gateway's, at every refusal
+    logging.disable()  # the gateway logs every refusal
     found = [each for form in FORMS for each in outcomes(form)]
     for each in found:
         if each.what in FAULTS:

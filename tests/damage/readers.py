@@ -71,8 +71,8 @@ Rows = Callable[[Segments, Extent], Iterator[Row]]
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """``rows``: what it hands out, in order. ``whole``: nothing is handed out before all of it was read, as of a task
-    that commits, or a digest. ``of_rows``: they are records. ``one_segment``: those of the damaged one alone.
+    """``rows``: its rows, in order. ``whole``: it hands out nothing before it has read everything, like a task that
+    commits, or a digest. ``of_rows``: its rows are records. ``one_segment``: it reads the damaged segment alone.
     """
 
     name: str
@@ -87,7 +87,7 @@ class Answered(TierstateError):
 
 
 def shown(data: bytes | memoryview, segments: Segments, start: int, end: int, aborted: Any) -> Iterator[Row]:
-    """What a client decodes that looks at no CRC."""
+    """Yield the rows that a client decodes without checking a CRC."""
     batches = decode_batches(
         data, source="client", topic=TOPIC, partition=0, aborted=aborted, start=start, end=end, verify_crc=False
     )
@@ -95,7 +95,7 @@ def shown(data: bytes | memoryview, segments: Segments, start: int, end: int, ab
         yield from rows_of([batch])
 
 
-# By pieces: a route is asked for at each.
+# Readers by pieces: each piece asks for a route.
 
 
 def read_records(segments: Segments, extent: Extent) -> Iterator[Row]:
@@ -151,7 +151,7 @@ def _bytes(text: str | dict[str, str] | None) -> bytes | None:
 
 
 def _asked(segments: Segments, extent: Extent, media_type: str) -> Iterator[tuple[httpx.Response, int, int]]:
-    """Answers, the offset each was asked from, and where it says to go on."""
+    """Yield answers, the offset from which each was requested, and the offset to go on from."""
     with segments.reader() as reader, closing(FetchService(reader, Gateway(), SystemClock())) as service:
         call, offset = asgi_call(create_app(service)), int(extent.start)
         while offset < extent.end:
@@ -161,7 +161,7 @@ def _asked(segments: Segments, extent: Extent, media_type: str) -> Iterator[tupl
             if answer.status_code != 200:
                 error = answer.json()
                 assert issubclass(getattr(errors, error["error"]), TierstateError), "of ours"
-                # clients see no names of objects: they know what they asked for
+                # clients see no names of objects, but know what they asked for
                 raise Answered(f"{TOPIC}-0: {error}")
             reached = int(answer.headers["x-next-offset"])
             yield answer, offset, reached
@@ -169,7 +169,7 @@ def _asked(segments: Segments, extent: Extent, media_type: str) -> Iterator[tupl
 
 
 def proxy(segments: Segments, extent: Extent) -> Iterator[Row]:
-    """A client of the proxy that looks at no CRC, as librdkafka's default is."""
+    """Read as a client of the proxy that checks no CRC, like librdkafka by default."""
     with segments.reader() as reader, closing(Pool("proxy", 1)) as pool:
         shared = Shared(reader, pool, Budget(1 << 30, lambda taker: None), lambda place, offset, error: None)
         offset = extent.start
@@ -188,11 +188,11 @@ async def _cold(shared: Shared, offset: Offset, segments: Segments) -> Any:
     return read.piece
 
 
-# By planned parts of segments: a segment that is read from end to end is proven as a whole.
+# Readers of planned parts of segments: a segment that is read from end to end is proven as a whole.
 
 
 def consumer(segments: Segments, extent: Extent) -> Iterator[Row]:
-    """Kafka's consumer of both tiers."""
+    """Read the remote tier as our consumer of both tiers does."""
     config: Any = SimpleNamespace(isolation=segments.form.isolation, mode=Mode.KAFKA_PREFERRED)
     nothing: Any = None
     with segments.reader() as reader, closing(RemoteLooks(config, nothing, nothing, SystemClock())) as looks:
@@ -249,7 +249,7 @@ SHAPE = ("key", "value", "topic", "partition", "offset", "timestamp", "timestamp
 
 
 def exported(segments: Segments, extent: Extent, place: MemoryStore) -> tuple[ExportPlan, ExportTask, TaskDone]:
-    """One task, done."""
+    """Run an export of one task. Return the plan, the task and its result."""
     shape = Shape(Columns(SHAPE), segments.form.isolation, 1 << 20, WRITER)
     task = ExportTask(1, 0, extent.start, extent.end)
     plan_ = ExportPlan(TOPIC, TOPIC_ID, 1, shape, (task,))
@@ -282,14 +282,14 @@ def table(segments: Segments, extent: Extent) -> Iterator[Row]:
 
 
 def digest(segments: Segments, extent: Extent) -> Iterator[Row]:
-    """One row that stands for all: a digest's."""
+    """Yield one row that stands for all: the digest."""
     with segments.reader() as reader:
         whole, _ = _count(ReaderSource(reader), TOPIC, 0, extent, segments.form.isolation, [])
         yield whole.records, 0, None, whole.digest.encode()
 
 
 def dump_log(segments: Segments, extent: Extent) -> Iterator[Row]:
-    """One segment, by its manifest alone. It prints what it finds, and says in the end that it is another log."""
+    """Read one segment by its manifest alone. `dump-log` prints what it finds, and reports another log at the end."""
     key = object_key(segments.segment.object_key, ObjectKind.MANIFEST)
     log, hashed = open_copied(segments.store, key, keys=segments.keys), sha256()
     for piece in dump._told(log.pieces(committed=True), hashed.update):
@@ -301,7 +301,7 @@ def dump_log(segments: Segments, extent: Extent) -> Iterator[Row]:
 
 
 def by_time(segments: Segments, extent: Extent) -> Iterator[Row]:
-    """The first offset at or after each of some times."""
+    """Yield the first offset at or after each of some times."""
     with segments.reader() as reader:
         for offset in range(extent.start, extent.end, 11):
             found = reader.offset_for_time(TOPIC, 0, TIME + 1000 * offset)
@@ -333,7 +333,7 @@ OTHERS = (
 
 
 def checked_export(segments: Segments, made: tuple[MemoryStore, ExportPlan, ExportTask, TaskDone]) -> list[str]:
-    """What `export --check` finds wrong with an export that was made before. Raises as reading does."""
+    """Return what `export --check` finds wrong with an export that was made before. Raises as reading does."""
     place, plan_, task_, done = made
     extent = Extent(task_.start, task_.end)
     return [each.problem for each in check_task(plan_, task_, done, splits_of(segments, extent), place).findings]

@@ -1,6 +1,6 @@
 """Small copied segments in a folder store: three of one partition, and the objects that damage is made of.
 
-The second segment is the one that is damaged. Records are numbered, so that each value says its offset and its log.
+The second segment is the damaged one. Records are numbered, so that each value names its offset and its log.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ Row = tuple[int, int, bytes | None, bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How segments are made. ``layout``: full (a record for each offset), transactions, or compacted.
+    """How to make segments. ``layout``: full (a record for each offset), transactions, or compacted.
 
-    ``older``: as releases made them that kept no checksums of chunks.
+    ``older``: as releases made them that wrote no checksums of chunks.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Form:
 
     @property
     def as_it_is(self) -> bool:
-        """Whether the log object is the plain log."""
+        """Return whether the log object is the plain log."""
         return self.compression is Compression.NONE and not self.encrypted
 
     @property
@@ -79,7 +79,7 @@ FORMS = (
 
 
 def data_batch(base: int, log: int, epoch: int, *, producer: int = -1, deltas: tuple[int, ...] = (0, 1, 2, 3)) -> bytes:
-    """Records whose values name their log and offset."""
+    """Return a batch of records whose values name their log and offset."""
     records = [
         record(each, b"k%04d" % (base + each), b"log %d, offset %06d" % (log, base + each) * 2, time=1000 * each)
         for each in deltas
@@ -105,7 +105,7 @@ Entry = tuple[int, int, int, int]
 
 
 def make_segment(number: int, form: Form, log: int, epochs: tuple[tuple[int, int], ...]) -> tuple[bytes, list[Entry]]:
-    """The plain log of one segment, and the transactions that are aborted in it."""
+    """Return the plain log of one segment, and the transactions that are aborted in it."""
     at, made, aborted = number * SEGMENT, list[bytes](), list[Entry]()
     began = {9: at - 2 * BATCH} if number else {}
     for step, kind in enumerate(SCRIPTS[form.layout]):
@@ -130,7 +130,7 @@ def make_segment(number: int, form: Form, log: int, epochs: tuple[tuple[int, int
 def make_folder(
     path: Path, form: Form, *, log: int = 0, epochs: tuple[tuple[int, int], ...] = EPOCHS, segments: int = 3
 ) -> Folder:
-    """A broker's folder: ``segments`` that are rolled, and an active one."""
+    """Make a broker's folder with this number of rolled segments, and an active one."""
     path.mkdir(parents=True)
     for number in range(segments + 1):
         made, aborted = make_segment(number, form, log, epochs)
@@ -151,7 +151,7 @@ def make_folder(
 
 
 def batch_positions(log: bytes) -> list[int]:
-    """Where each batch begins."""
+    """Return the position of each batch."""
     found, at = list[int](), 0
     while at < len(log):
         found.append(at)
@@ -203,12 +203,12 @@ class Segments:
 
     @property
     def log(self) -> bytes:
-        """The plain log of the damaged segment."""
+        """Return the plain log of the damaged segment."""
         return self.folder.file(DAMAGED * SEGMENT, ".log")
 
     @property
     def extent(self) -> Extent:
-        """All that the store has."""
+        """Return the range of everything that the store has."""
         return Extent(Offset(0), Offset(len(self.segments) * SEGMENT))
 
     @property
@@ -217,7 +217,7 @@ class Segments:
 
     @contextmanager
     def reader(self) -> Iterator[LogReader]:
-        """A reader of both tiers that remembers nothing."""
+        """Yield a reader of both tiers that remembers nothing."""
         control: Any = OneTopic(TOPIC, TOPIC_ID)
         local: Any = self.local
         remote = RemoteTier(self.store, ChunkCache(1 << 20), SystemClock(), keys=self.keys)
@@ -225,7 +225,7 @@ class Segments:
             yield reader
 
     def put(self, objects: Objects) -> None:
-        """Into the store, in place of those of the damaged segment."""
+        """Write these objects to the store, in place of those of the damaged segment."""
         for kind, data in objects.items():
             path = self.root / object_key(self.segment.object_key, kind)
             path.unlink(missing_ok=True)
@@ -233,7 +233,7 @@ class Segments:
                 path.write_bytes(data)
 
     def expected(self, extent: Extent, one_segment: bool = False) -> list[Row]:
-        """The records of these offsets that are shown; or of them those of the damaged segment."""
+        """Return the visible records of these offsets, or only those in the damaged segment."""
         within = self.segment.offsets if one_segment else range(extent.end)
         return [row for row in self.rows if extent.start <= row[0] < extent.end and Offset(row[0]) in within]
 
@@ -244,7 +244,7 @@ def objects_of(root: Path, segment: RemoteSegment) -> Objects:
 
 @contextmanager
 def made_segments(form: Form, path: Path) -> Iterator[Segments]:
-    """Copied, with the facts about them. Bytes are the same each time, but for the wrapping of data keys."""
+    """Yield copied segments with the facts about them. Bytes are the same each time, except for wrapped data keys."""
     path.mkdir(parents=True)
     draw = random.Random(form.name)
     root = path / "store"

@@ -1,4 +1,4 @@
-"""Refused by name or delivered equal: the cells of the table, a fixed part in each run and all in the night."""
+"""Damage is refused by name, or the records are equal: a fixed part of the table's cells in each run, all nightly."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ONE_OF = 8
 
 
 def chosen(damage: Damage) -> bool:
-    """A fixed part of all."""
+    """Return whether this damage belongs to the fixed part."""
     return zlib.crc32(str(damage).encode()) % ONE_OF == 0
 
 

@@ -1,4 +1,4 @@
-"""What the matrix asks of many damages, said of one each: by which guard it is found, and before what."""
+"""One test for each guard behind the matrix: which guard finds a damage, and before which records."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def make(tmp_path: Path) -> Iterator[Make]:
 
 
 def pasted(segments: Segments) -> None:
-    """Another log, each batch of which is right."""
+    """Replace the log by another one, each batch of which is valid."""
     segments.put({**segments.whole, LOG: segments.elsewhere[LOG]})
 
 
@@ -65,7 +65,7 @@ def test_where_a_gap_is_legal_the_first_batch_of_a_chunk_and_the_last_of_all_do_
         end = (
             span(log, positions[positions.index(at) + 1])[0] if at < positions[-1] else segments.segment.offsets.end + 1
         )
-        for moved in {*range(begin, end - (last - base))} - {base}:  # beside the batches around it
+        for moved in {*range(begin, end - (last - base))} - {base}:  # among the batches around it
             tried += 1
             segments.put({**segments.whole, LOG: log[:at] + moved.to_bytes(8, "big") + log[at + 8 :]})
             found = list[Row]()
@@ -76,7 +76,7 @@ def test_where_a_gap_is_legal_the_first_batch_of_a_chunk_and_the_last_of_all_do_
 
 
 def span(log: bytes, at: int) -> tuple[int, int]:
-    """The first and the last offset of the batch that begins here."""
+    """Return the first and the last offset of the batch that begins here."""
     base = int.from_bytes(log[at : at + 8], "big")
     return base, base + int.from_bytes(log[at + 23 : at + 27], "big")
 
@@ -134,7 +134,7 @@ def test_a_consumer_takes_nothing_of_another_log(layout: str, make: Make) -> Non
 
 
 def test_another_log_is_read_from_its_start_again_before_a_consumer_gets_more_of_it(make: Make) -> None:
-    """Also where an earlier piece was handed out before the end of the log told."""
+    """This holds also if an earlier piece was handed out before the end of the log showed the difference."""
     segments = make(older=True)
     runs, part = RemoteRuns(), AssignedPartition(TopicPartition(TOPIC, 0, 40))
     with segments.reader() as reader:
@@ -160,7 +160,7 @@ def test_another_log_is_read_from_its_start_again_before_a_consumer_gets_more_of
 
 
 def test_a_moved_batch_is_not_taken_alone_where_a_gap_is_legal(make: Make) -> None:
-    """The batch behind it tells. Where none may be missing, each batch tells by itself, and all before it are given."""
+    """The next batch shows it. In a log without gaps each batch shows it by itself, and all before it come out."""
     for layout in ("transactions", "full"):
         segments = make(layout)
         at = batch_positions(segments.log)[6]
@@ -186,7 +186,7 @@ def test_crcs_of_pasted_batches_are_right(make: Make) -> None:
 
 @pytest.mark.parametrize("reader", [*SEGMENTS[:2], *SEGMENTS[3:], *PIECES, OTHERS[0]], ids=lambda reader: reader.name)
 def test_a_part_of_another_log_is_not_handed_out(reader: Reader, make: Make) -> None:
-    """Though each batch of it is right, and nobody reads to its end."""
+    """Each batch of it is valid, and no reader reads to its end."""
     segments = make()
     pasted(segments)
     with pytest.raises(TierstateError, match=f"other bytes|{TOPIC}-0"):
@@ -195,7 +195,7 @@ def test_a_part_of_another_log_is_not_handed_out(reader: Reader, make: Make) -> 
 
 @pytest.mark.parametrize("reader", [*PIECES, OTHERS[0]], ids=lambda reader: reader.name)
 def test_what_lies_before_a_bad_batch_in_its_chunks_is_handed_out(reader: Reader, make: Make) -> None:
-    """Whether it is the first batch in its chunk, or the last one, which goes on in the next chunk."""
+    """This holds for the first batch in its chunk, and for the last one, which goes on in the next chunk."""
     segments = make()
     for at in batch_positions(segments.log):
         value = at + 160

@@ -1,4 +1,4 @@
-"""Where something is damaged, every reader hands out the records before it, and says where it is."""
+"""Every reader hands out the records before the damage, and reports where the damage is."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def read(segments: Segments, reader: Reader) -> tuple[list[Row], TierstateError 
 
 
 def damages(segments: Segments, byte: int) -> Iterator[tuple[int, int]]:
-    """A byte of the log object, and up to which offset at least every reader gets when it is damaged."""
+    """Yield a byte of the log object, and the offset up to which every reader must get when that byte is damaged."""
     log, manifest = segments.log, segments.whole[MANIFEST]
     assert manifest is not None
     index = parse_manifest(manifest, source="manifest").chunks
@@ -74,7 +74,7 @@ def damages(segments: Segments, byte: int) -> Iterator[tuple[int, int]]:
 
 
 def last_record_before(segments: Segments, log: bytes, batches: list[tuple[int, int]]) -> int:
-    """The greatest offset that is shown of these batches of the damaged segment, or of the segment before it."""
+    """Return the last visible offset in these batches of the damaged segment, or in the segment before it."""
     stop = DAMAGED * SEGMENT
     if batches:
         start, _ = batches[-1]

@@ -1,4 +1,4 @@
-"""A few damages before real commands, beside a broker that has the rest of the log."""
+"""A few damages, read by real commands with a broker that has the rest of the log."""
 
 from __future__ import annotations
 
