@@ -1,4 +1,4 @@
-"""Blocks of the pages for the first day: a test executes each, or a comment above it says why none does.
+"""Blocks of the pages for the first day: a test executes each, or a comment above it says why no test does.
 
     <!-- executed by tests/docs/test_tour_page.py -->
     <!-- not executed: it needs an account at AWS -->

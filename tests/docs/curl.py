@@ -1,4 +1,4 @@
-"""As much of curl as `docs/http.md` uses, for machines without it: ``python curl.py -s -i -H NAME:VALUE … URL``."""
+"""The part of curl that `docs/http.md` uses, for machines without it: ``python curl.py -s -i -H NAME:VALUE … URL``."""
 
 from __future__ import annotations
 

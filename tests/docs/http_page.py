@@ -1,6 +1,6 @@
-"""`docs/http.md`: its tables are made from the gateway's code, its answers from a gateway that is asked.
+"""`docs/http.md`: its tables are generated from the gateway's code, its answers come from a running gateway.
 
-python -m tests.docs.http_page            # what does not hold any more
+python -m tests.docs.http_page            # print what no longer holds
 python -m tests.docs.http_page --write    # put it right
 """
 
@@ -39,7 +39,7 @@ _OURS = (
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """As typed, continuation lines included; the answer is empty, or ends with a newline."""
+    """A command as typed, continuation lines included. The answer is empty, or ends with a newline."""
 
     typed: str
     answer: str
@@ -50,7 +50,7 @@ class Example:
 
 
 def examples(block: str) -> list[Example]:
-    """Of one ``console`` block."""
+    """Return the examples of one ``console`` block."""
     found: list[Example] = []
     for line in block.splitlines(keepends=True):
         if line.startswith("$ "):
@@ -63,14 +63,14 @@ def examples(block: str) -> list[Example]:
 
 
 def masked(answer: str) -> str:
-    """Equal for two answers that say the same."""
+    """Return the answer without the values that differ from run to run."""
     for pattern, instead in _OURS:
         answer = pattern.sub(instead, answer)
     return answer
 
 
 class Terminal:
-    """Runs what a reader of the page types, in one folder. ``curl``: another than the machine's."""
+    """A shell that runs what a reader of the page types, in one folder. ``curl``: instead of the machine's program."""
 
     def __init__(self, folder: Path, asked: Gateways, curl: str | None = None) -> None:
         self._folder, self._asked = folder, asked
@@ -85,7 +85,7 @@ class Terminal:
         shutil.copy(asked.certificate, folder / "ca.pem")
 
     def run(self, command: str) -> str:
-        """What it printed, with the page's addresses. Variables set by earlier lines are set."""
+        """Return the output of a command, with the page's addresses. It has the variables that earlier commands set."""
         settings = "\n".join(self._typed).replace(OPEN, self._asked.open).replace(GUARDED, self._asked.guarded)
         if re.fullmatch(r"(\w+=\S+ ?)+", command):
             self._typed.append(command)
@@ -105,7 +105,7 @@ class Terminal:
 
 
 def answered(page: str, curl: str | None = None) -> str:
-    """The page with what a gateway answers now; an answer that says the same stays as it is."""
+    """Return the page with a gateway's answers of now; an answer that differs in masked values only stays."""
     with tempfile.TemporaryDirectory() as name, gateways(Path(name)) as asked:
         folder = Path(name) / "reader"
         folder.mkdir()
@@ -125,7 +125,7 @@ def _kept(before: str, now: str) -> str:
 
 
 def parts() -> dict[str, str]:
-    """By the name of their place in the page."""
+    """Return the generated parts, by the name of their place in the page."""
     said = app().openapi()
     records = said["paths"]["/v1/topics/{topic}/partitions/{partition}/records"]["get"]["parameters"]
     fields = said["components"]["schemas"][Partition.__name__]["properties"]

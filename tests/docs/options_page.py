@@ -1,6 +1,6 @@
-"""The tables of `docs/options.md` and `docs/spark.md`, made from code.
+"""The tables of `docs/options.md` and `docs/spark.md`, generated from code.
 
-python -m tests.docs.options_page            # what does not hold any more
+python -m tests.docs.options_page            # print what no longer holds
 python -m tests.docs.options_page --write    # put it right
 """
 
@@ -44,12 +44,12 @@ COLUMNS = {
 
 
 def parts() -> dict[str, str]:
-    """By the name of their place in the page."""
+    """Return the generated parts, by the name of their place in the page."""
     return {"spark": _spark(), "kafka": _kafka(), "python": _python(), "columns": _columns()}
 
 
 def spark_parts() -> dict[str, str]:
-    """Of `docs/spark.md`."""
+    """Return the generated parts of `docs/spark.md`."""
     known = {option.name for option in OPTIONS}
     rows = []
     for name, (default, here) in KAFKA_SOURCE.items():

@@ -34,7 +34,7 @@ def typed(page: str) -> list[Example]:
 
 
 def every_route(router: Any) -> Iterator[Any]:
-    """FastAPI keeps what it included as a router of its own, or copies its routes, by version."""
+    """Yield all routes. FastAPI keeps an included router as it is, or copies its routes, depending on its version."""
     for each in router.routes:
         included = getattr(each, "original_router", None)
         yield from (each,) if included is None else every_route(included)

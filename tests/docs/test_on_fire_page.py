@@ -38,7 +38,7 @@ RECORDS = 2_500
 
 
 def block(heading: str) -> Block:
-    """The one of the section with this title."""
+    """Return the block of the section with this title."""
     (found,) = [each for each in BLOCKS if each.heading == heading]
     return found
 
@@ -52,18 +52,18 @@ class Fire:
     topic: str
 
     def types(self, heading: str, *codes: int) -> list[Done]:
-        """The commands of a section, which end with these codes, or with 0."""
+        """Type the commands of a section, which must end with these codes, or with 0."""
         typed = block(heading)
         return types(self.shell, typed, dict(zip(typed.commands(), codes, strict=False)))
 
     def copies_all(self) -> list[tuple[int, int, str]]:
-        """An agent copies and trims all that is rolled, and ends; the digests of the whole log."""
+        """Let an agent copy and trim everything that is rolled. Return the digests of the whole log."""
         self.house.run("agent", "--once")
         eventually(lambda: len(self.house.logs(self.topic)) == 1)
         return self.house.digests(self.topic)
 
     def is_out(self, whole: list[tuple[int, int, str]], code: int = 0) -> None:
-        """Nothing is lost, and an agent that runs has nothing to report: the end of the page."""
+        """Check the end of the page: nothing is lost, and a running agent has nothing to report."""
         with self.house.agent() as agent:
             self.agent_is(agent)
             eventually(lambda: self.shell.type("curl -s -f http://BROKER-1:9404/readyz").returncode == 0)
@@ -199,7 +199,7 @@ def test_a_partition_is_held(fire: Fire) -> None:
 
 
 def holds(fire: Fire) -> str:
-    """An agent saw a second value under one key; the id of its hold."""
+    """Write a hold, as an agent that saw a second value under one key does. Return the id of the hold."""
     config, now = fire.house.kafka.client_config, TimestampMs(int(time.time() * 1000))
     with open_broker(config) as broker:
         partition = TopicIdPartition(broker.control.topic(fire.topic).topic_id, 0)

@@ -46,7 +46,7 @@ def test_every_block_is_typed_by_one_of_these_tests() -> None:
 
 @contextmanager
 def world(kafka: KafkaSandbox, folder: Path, name: str) -> Iterator[tuple[House, PageShell]]:
-    """A house whose topic is the page's ``orders``."""
+    """Yield a `House` whose topic is the page's ``orders``, and a shell for the page."""
     house = House(kafka, folder / "house", f"page-{name}")
     with closing(house):
         house.config.write_text(house.config.read_text().replace("partitions = 2", "partitions = 1"))

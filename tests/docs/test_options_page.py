@@ -1,4 +1,4 @@
-"""`docs/options.md` and `docs/spark.md` are what the code says, and the table of options is what the parser knows."""
+"""`docs/options.md` and `docs/spark.md` agree with the code, and the table has exactly the options of the parser."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def page() -> str:
 
 
 def parsed(given: dict[str, str]) -> SourceOptions | None:
-    """None: refused."""
+    """Return the parsed options, or None if they are refused."""
     try:
         return parse_options(given)
     except (InvalidRequest, InvalidSettings):
@@ -51,7 +51,7 @@ def test_what_is_the_same_as_for_the_kafka_source_has_its_default() -> None:
     ours = {option.name: option.default for option in OPTIONS if option.name in same and option.default is not None}
     assert ours
     assert all(f"`{default}`" in same[name] for name, default in ours.items())
-    # what is left without a default of its own here has none there
+    # options without a default here have none there
     assert {name for name, default in same.items() if default} - set(ours) <= {
         "kafka.isolation.level",
         "maxTriggerDelay",
@@ -65,7 +65,7 @@ def test_an_option_that_is_said_to_be_ignored_changes_nothing(name: str) -> None
 
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
 def test_every_option_of_the_table_is_looked_at(option: Option) -> None:
-    """No value is ignored: what cannot be is refused, anything else changes what is read."""
+    """No option is ignored: a wrong value is refused, and any other value changes what is read."""
     assert parsed({**BASE, option.name: "somebody's"}) != parsed(BASE)
 
 
@@ -75,7 +75,7 @@ def test_a_default_is_what_is_read_without_the_option(option: Option) -> None:
 
 
 class Asked(dict[str, str]):
-    """Options that remember which of them anybody asked for."""
+    """Options that remember which names were asked for."""
 
     names: set[str]
 

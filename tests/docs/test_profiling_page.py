@@ -17,7 +17,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "profiling.md"
 
 
 def commands(module: str) -> list[list[str]]:
-    """The arguments of every ``python -m MODULE`` in the page's blocks."""
+    """Return the arguments of every ``python -m MODULE`` in the page's blocks."""
     blocks = re.findall(r"^```console\n(.*?)^```$", PAGE.read_text(), re.M | re.S)
     lines = [line[2:] for block in blocks for line in block.splitlines() if line.startswith("$ ")]
     found = [re.search(rf"python -m {re.escape(module)}(?: (.*))?$", re.split(r" [|&]", line)[0]) for line in lines]

@@ -25,7 +25,7 @@ PROGRAMS = {"from tierstate import": "60000\n", "import tierstate.spark": "|   6
 
 @pytest.fixture
 def shell(tmp_path: Path) -> Iterator[PageShell]:
-    """A shell with ports of this test alone: another process of this machine may have those of the page."""
+    """Yield a shell with ports of this test alone: another process of this machine may use those of the page."""
     opened = PageShell(tmp_path / "tour", {"/tmp/tour": str(tmp_path / "tour")})
     ports = PortLease()
     for name, section in {"127.0.0.1:9192": "PROXY", "127.0.0.1:8080": "GATEWAY"}.items():
@@ -64,7 +64,7 @@ def types(shell: PageShell, block: Block) -> None:
 
 
 def sandbox(shell: PageShell, command: str, lines: list[str]) -> dict[str, str]:
-    """Start it; the address that the page has, and the one it has here."""
+    """Start the sandbox. Return the address on the page with the one on this machine."""
     done = shell.type(command)
     assert done.returncode == 0, done
     assert not difference(lines, shell.there(done.stdout).splitlines(), done.stderr.splitlines())
@@ -73,7 +73,7 @@ def sandbox(shell: PageShell, command: str, lines: list[str]) -> dict[str, str]:
 
 
 def segment(shell: PageShell) -> Path:
-    """A manifest of this run."""
+    """Return the path of a manifest of this run."""
     return sorted((shell.folder / "bucket").rglob("*.rsm-manifest"))[2].relative_to(shell.folder)
 
 

@@ -37,7 +37,7 @@ def golden_log() -> Iterator[Callable[..., Golden]]:
         compression: Compression = Compression.ZSTD,
         **copy: Any,
     ) -> Golden:
-        """``path``: of a folder, other than the golden one. ``store``: other than the twin, which runs ``gets``."""
+        """``path``: of a folder other than the golden one. ``store``: replaces the twin, which runs ``gets``."""
         folder = Folder(path or next(each for each in (GOLDEN / case).iterdir() if each.is_dir()))
         place = TopicIdPartition(TopicId.of(b"golden-topic-id!"), 0)
         gets: list[Callable[[str], None]] = []

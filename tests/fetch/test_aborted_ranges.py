@@ -32,7 +32,7 @@ def test_abort_markers_of_a_real_log_are_those_its_transaction_index_names() -> 
 
 @st.composite
 def logs(draw: st.DrawFn) -> list[tuple[int, str]]:
-    """Batches of one record each, as (producer id, kind); every transaction is decided in the end."""
+    """Draw batches of one record each, as (producer id, kind). Every transaction is decided at the end."""
     log: list[tuple[int, str]] = []
     open_producers: set[int] = set()
     for _ in range(draw(st.integers(1, 40))):
@@ -50,7 +50,7 @@ def logs(draw: st.DrawFn) -> list[tuple[int, str]]:
 
 
 def aborted_transactions(log: list[tuple[int, str]]) -> list[tuple[int, int, int]]:
-    """(producer id, first, last), as the broker's transaction index has them."""
+    """Return (producer id, first, last) of the aborted transactions, as the broker's transaction index has them."""
     first: dict[int, int] = {}
     found = []
     for offset, (producer, kind) in enumerate(log):
@@ -64,7 +64,7 @@ def aborted_transactions(log: list[tuple[int, str]]) -> list[tuple[int, int, int
 
 
 def as_kafka_consumes(log: list[tuple[int, str]], listed: list[tuple[int, int]], start: int, stop: int) -> set[int]:
-    """`CompletedFetch.nextFetchedRecord`: the offsets a read_committed consumer hands out of one answer."""
+    """Return the offsets of one answer that a read_committed consumer gets (`CompletedFetch.nextFetchedRecord`)."""
     waiting = sorted(listed, key=lambda each: each[1])
     aborting: set[int] = set()
     shown = set()

@@ -1,4 +1,4 @@
-"""Readers at an accepted gap: they go on behind it, by a fresh view only."""
+"""Readers at an accepted gap go on after it, but only with a fresh view."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PLAIN = Isolation.READ_UNCOMMITTED
 
 
 def accept(golden: Golden) -> tuple[int, int]:
-    """The second segment was never copied, the broker begins behind it. Returns its start and its end, exclusive."""
+    """Accept the loss of the second segment, which was never copied. Return its start and its end, exclusive."""
     _, start, end, *_ = golden.folder.bases
     golden.local.local_start = end
     offsets = OffsetRange(Offset(start), Offset(end - 1))

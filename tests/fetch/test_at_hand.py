@@ -1,4 +1,4 @@
-"""Reads that ask nobody and wait for nothing: byte for byte what asking would have brought, or nothing at all."""
+"""Reads at hand need no broker and no store: they bring the same bytes as an ordinary read, or nothing at all."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def refuse() -> None:
 
 
 def at_hand(golden: Golden, offset: int, max_bytes: int = 4096, **how: Any) -> Fetched | None:
-    """Whoever is asked fails the test."""
+    """Return the read at hand; any request to the store or the broker fails the test."""
     how = {"isolation": Isolation.READ_COMMITTED, "tier": Tier.REMOTE, **how}
     golden.gets[:] = [lambda key: refuse()] * 5
     golden.local.answers[:] = [refuse] * 5
@@ -41,7 +41,7 @@ def at_hand(golden: Golden, offset: int, max_bytes: int = 4096, **how: Any) -> F
 
 
 def whole_of(found: AtHand) -> Fetched | None:
-    """None: it holds no more, or its bytes are not there."""
+    """Return the piece, or None if the plan no longer holds or its bytes are not in the cache."""
     data = found.data() if found.holds() else None
     return None if data is None else replace(found.piece, data=b"".join(data))
 
@@ -61,7 +61,7 @@ def pieces(golden: Golden, isolation: Isolation, tier: Tier, max_bytes: int) -> 
 def test_what_is_at_hand_is_what_a_read_brings(
     golden_log: Make, isolation: Isolation, tier: Tier, max_bytes: int, below: int
 ) -> None:
-    """``below``: so much of what is copied the broker has still."""
+    """``below``: the broker still has this much of what is copied."""
     golden = golden_log(clock=ManualClock())
     golden.local.local_start = golden.folder.bases[-1] - below
     found = 0
@@ -75,7 +75,7 @@ def test_what_is_at_hand_is_what_a_read_brings(
 
 @pytest.mark.parametrize("offset", [1, 37, 400])
 def test_an_offset_within_a_batch_is_read_again(golden_log: Make, offset: int) -> None:
-    """Where its batch begins nobody has looked up."""
+    """No read has looked up where its batch begins."""
     golden = golden_log(clock=ManualClock())
     golden.reader.fetch("t", 0, 0, tier=Tier.REMOTE)
     assert at_hand(golden, offset) is None
@@ -132,11 +132,11 @@ def test_a_topic_created_again_is_not_read_by_what_was_known_of_the_other(golden
     golden.reader.fetch("t", 0, 0, tier=Tier.REMOTE)
     golden.control.deleted = True
     clock.advance(0.5)
-    assert at_hand(golden, 0) is None  # its name is believed for a second
+    assert at_hand(golden, 0) is None  # the name is believed for a second
 
 
 def planned(golden: Golden) -> AtHand:
-    """The first batches, which everybody asks for."""
+    """Return the plan of the first batches, which every reader asks for."""
     how: dict[str, Any] = {"isolation": Isolation.READ_COMMITTED, "tier": Tier.REMOTE}
     whole = golden.reader.fetch("t", 0, 0, max_bytes=4096, **how)
     found = golden.reader.at_hand("t", 0, 0, max_bytes=4096, **how)
@@ -200,7 +200,7 @@ def test_a_plan_ends_when_another_topic_has_the_name(golden_log: Make) -> None:
 
 
 def test_a_plan_has_no_bytes_when_the_cache_let_any_go(golden_log: Make) -> None:
-    """Those that come back are others, whose checksums nobody looked at."""
+    """Chunks that come back are new ones, whose checksums were not checked."""
     clock = ManualClock()
     golden = golden_log(clock=clock)
     plan = planned(golden)
@@ -215,7 +215,7 @@ def test_a_plan_has_no_bytes_when_the_cache_let_any_go(golden_log: Make) -> None
 
 
 def damaged(golden: Golden) -> None:
-    """The last byte of the first segment's first batch, in the store; no chunk of it has a checksum."""
+    """Damage the last byte of the first segment's first batch, in the store; no chunk of it has a checksum."""
     key, store = object_key(golden.segments[0].object_key, ObjectKind.LOG), golden.tiers.store
     data = bytearray(store.get(key))
     first = next(iter_batches(bytes(data), source="store"))

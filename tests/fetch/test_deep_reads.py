@@ -1,4 +1,4 @@
-"""A read from deep within a chunk that lies in memory: what is before it is passed by its headers, and in order."""
+"""A read deep within a chunk in memory skips the batches before it by their headers, and checks their order."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_what_is_passed_has_to_be_in_order(remote: RemoteTier, store: MemoryStor
 def test_bytes_that_look_like_the_first_batch_are_not_taken_for_it(
     remote: RemoteTier, store: MemoryStore, segment: RemoteSegment
 ) -> None:
-    """Two of them overlap in the end of the batch before."""
+    """Two such places overlap at the end of the batch before."""
     sign = (SECOND).to_bytes(8, "big")
     found = locate.proven_batch(remote.open(segment), 1, memoryview(sign[1:] + sign + BATCHES[SECOND]), "test")
     assert found == 15

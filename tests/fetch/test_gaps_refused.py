@@ -1,4 +1,4 @@
-"""No gap is accepted while anything of it may still be brought back."""
+"""No gap is accepted while any part of it may still be brought back."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Make = Callable[..., Golden]
 
 
 def forget(golden: Golden, number: int) -> OffsetRange:
-    """Erase the facts of a segment, as if they had been lost: its objects stay. Returns its offsets."""
+    """Erase the facts of a segment, as if they had been lost; its objects stay. Return its offsets."""
     segment = golden.segments[number]
     for live in golden.tiers.view.facts(golden.tiers.partition):
         if segment.segment_id in live.key:

@@ -1,4 +1,4 @@
-"""A topic that the cluster has no more is read by its topic id, from the remote tier alone."""
+"""A topic that the cluster no longer has is read by its topic id, from the remote tier alone."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_time_is_found_in_it(gone: Golden) -> None:
 
 
 def test_the_id_of_a_topic_that_is_there_is_refused_with_its_name(golden_log: Make) -> None:
-    """Its log goes on at the broker: without that it would end too early."""
+    """Its log goes on at the broker: without the broker it would end too early."""
     golden = golden_log()
     with pytest.raises(UnknownTopic, match=r"name it by its name. topic=t "):
         golden.reader.topic(by_id(golden))

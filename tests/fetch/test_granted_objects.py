@@ -1,4 +1,4 @@
-"""Objects read by URLs that end: whatever breaks on the way, the bytes are right, or an error names the object."""
+"""Objects read by URLs that expire: after any failure the bytes are right, or an error names the object."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SEGMENT = segment(1, 0, 9, (0, 0))
 
 
 class Store(ThreadingHTTPServer):
-    """Answers paths that end with the newest signature. ``ill``: what is wrong with the next answers, one each."""
+    """Answers paths that end with the newest signature. ``ill``: the faults of the next answers, one each."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Answer)
@@ -77,7 +77,7 @@ class _Answer(BaseHTTPRequestHandler):
 
 
 class Grants:
-    """``lasts``: seconds of each grant."""
+    """``lasts``: the lifetime of each grant in seconds."""
 
     def __init__(self, store: Store) -> None:
         self.store, self.lasts, self.asked = store, 900.0, 0
@@ -170,7 +170,7 @@ def test_a_url_is_asked_for_anew_before_it_ends_and_once_more_when_it_is_refused
     clock.advance(1)
     assert ranged(objects, key) == DATA
     assert grants.asked == 2
-    store.signature += 1  # the credentials that signed ended early
+    store.signature += 1  # the credentials that signed it expired early
     assert ranged(objects, key) == DATA
     assert grants.asked == 3
     store.ill = ["403", "403"]

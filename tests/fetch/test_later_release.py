@@ -1,5 +1,5 @@
-"""Readers of a partition of which a later release wrote facts: what this release can answer is answered, and what the
-facts it cannot read may explain is an error that says to upgrade, never a gap and never a lost state.
+"""Readers of a partition to which a later release wrote facts answer what the facts of this release show. An error that
+asks for an upgrade covers what the unreadable facts may explain; it is never called a gap or a lost state.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A tier-state topic that is new beside a full bucket: no reader takes what the broker has left for the whole log."""
+"""A new tier-state topic with a full bucket: no reader takes the records that the broker has left for the whole log."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LOST = r"no fact speaks of this partition, but the bucket has segments of it; .*
 
 
 class Lost:
-    """``tierstate init`` alone, after the topic was lost; ``lists``: how often the store was listed."""
+    """The state after ``tierstate init`` alone, once the topic was lost; ``lists``: how often the store was listed."""
 
     def __init__(self, golden: Golden, prefix: str = "") -> None:
         self.golden, self.lists = golden, 0
@@ -86,7 +86,7 @@ def test_once_it_is_recovered_reading_goes_on(lost: Lost) -> None:
 def test_a_view_that_was_only_behind_is_made_fresh_before_anything_is_said(golden_log: Make) -> None:
     golden = golden_log()
     golden.local.local_start = golden.folder.bases[2]
-    tail = open_view(golden.tiers.topic, "cluster", SystemClock(), Following(tail=False))  # it has read nothing yet
+    tail = open_view(golden.tiers.topic, "cluster", SystemClock(), Following(tail=False))  # it has read nothing so far
     control: Any = OneTopic("t", golden.tiers.partition.topic_id)
     reader = LogReader(tail, control, golden.local, golden.remote, SystemClock())
     start, end = reader.extent("t", 0)

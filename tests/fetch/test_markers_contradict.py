@@ -1,4 +1,4 @@
-"""Whoever says what is aborted, the markers have the last word: broker, manifest and transaction index.
+"""Markers decide what is aborted, whatever a broker, a manifest or a transaction index says.
 
 `TwoTiers.copy` copies as versions before 0029 did: it believes the broker's transaction indexes.
 """
@@ -35,7 +35,7 @@ LATER = 861
 
 
 def folder_without(tmp_path: Path, base: int, number: int, producer: int | None = None) -> Path:
-    """The golden folder, one entry of a transaction index gone, or of another producer."""
+    """Return the golden folder with one entry of a transaction index removed, or changed to another producer."""
     source = next(path for path in (GOLDEN / CASE).iterdir() if path.is_dir())
     folder = tmp_path / source.name
     shutil.copytree(source, folder)
@@ -48,7 +48,7 @@ def folder_without(tmp_path: Path, base: int, number: int, producer: int | None 
 
 
 def spanning(base: int) -> int:
-    """The number of the entry that began in a segment before."""
+    """Return the number of the entry that began in an earlier segment."""
     source = next(path for path in (GOLDEN / CASE).iterdir() if path.is_dir())
     entries = struct.iter_unpack(">hqqqq", (source / f"{base:020d}.txnindex").read_bytes())
     return next(number for number, (_, _, first, _, _) in enumerate(entries) if first < base)
@@ -102,7 +102,7 @@ def test_what_a_copy_shows_of_an_aborted_transaction_is_corrupt_and_named(
 def test_what_a_copy_hides_of_a_committed_transaction_is_corrupt(
     read: Read, golden_log: NewGolden, tmp_path: Path
 ) -> None:
-    """An entry too many: of a transaction that was committed."""
+    """The index has an entry too many: of a transaction that was committed."""
     source = next((GOLDEN / CASE).glob("*-0"))
     folder = tmp_path / source.name
     shutil.copytree(source, folder)
@@ -116,7 +116,7 @@ def test_what_a_copy_hides_of_a_committed_transaction_is_corrupt(
 
 
 def committed(folder: Folder) -> Iterator[tuple[int, int, int]]:
-    """Producer, first offset and marker of transactions within the segment that begins at 34."""
+    """Yield producer, first offset and marker of transactions within the segment that begins at 34."""
     log, open_since = folder.file(34, ".log"), dict[int, int]()
     for batch in iter_batches(log, source="folder"):
         if batch.is_transactional and not batch.is_control:
@@ -139,7 +139,7 @@ def test_a_sound_copy_reads_as_kafkas_consumer_did_however_it_is_cut(
 
 
 def pieces_of(kinds: list[int | None]) -> tuple[bytes, list[BatchHeader]]:
-    """Transactions of producer 7, a batch and its marker each; None: it has none."""
+    """Return transactions of producer 7, a batch and its marker each; None stands for a missing marker."""
     data, at = b"", 0
     for kind in kinds:
         data += plain_batch(at, 2, producer=7, attributes=TRANSACTIONAL)
@@ -177,7 +177,7 @@ def test_a_batch_that_a_cleaner_emptied_contradicts_nothing() -> None:
     assert hidden_ranges(data, list(iter_batches(data, source="broker")), (), "t-0@0") == ()
 
 
-# What was copied before.
+# Copies made before.
 
 
 @pytest.mark.parametrize("case", ["transactions", CASE, "gzip"])
@@ -197,7 +197,7 @@ def test_a_copy_that_believed_a_damaged_index_is_a_finding_at_level_3_only(
 
 
 def test_a_copied_index_that_says_otherwise_than_the_markers_is_named(golden_log: NewGolden, tmp_path: Path) -> None:
-    """Kafka's readers of the same objects go by it, also by its last stable offsets, which we never read."""
+    """Kafka's readers of the same objects use it, and also its last stable offsets, which we never read."""
     source = next(path for path in (GOLDEN / CASE).iterdir() if path.is_dir())
     folder = tmp_path / source.name
     shutil.copytree(source, folder)

@@ -1,4 +1,4 @@
-"""What a broker forgets of offsets, times and epochs when it is trimmed is answered as it answered before."""
+"""A trimmed broker forgets offsets, times and epochs: readers get the same answers as before the trim."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Make = Callable[..., Golden]
 
 
 def starts(golden: Golden) -> list[int]:
-    """Of the local tier: at the border of each segment, and beside it."""
+    """Return starts of the local tier: the border of each segment, and the offsets next to it."""
     bases = golden.folder.bases
     return sorted({0, *(base + beside for base in bases[1:] for beside in (-1, 0, 1) if base + beside <= bases[-1])})
 
 
 def times_of(golden: Golden, case: str) -> list[tuple[int, int]]:
-    """Offset and time of every record and marker: a broker's answer may be either."""
+    """Return offset and time of every record and marker: a broker's answer may be either."""
     logs = [(base, golden.folder.file(base, ".log")) for base in golden.folder.bases]
     batches = (batch for base, log in logs for batch in iter_batches(log, source=str(base)))
     markers = [(batch.base_offset, batch.max_timestamp) for batch in batches if batch.is_control]
@@ -43,7 +43,7 @@ def test_an_epoch_ends_where_it_ended_before_the_trim(golden_log: Make) -> None:
 
 
 def test_a_trim_does_make_the_broker_forget_epochs(golden_log: Make) -> None:
-    """Else the test above would hold without us."""
+    """Otherwise the test above would hold without our code."""
     golden = golden_log("epochs")
     whole, end = list(golden.local.epochs), golden.folder.end()
     golden.local.delete_records(golden.folder.bases[-1])
@@ -89,7 +89,7 @@ def test_the_latest_time_is_found_where_the_broker_has_it_no_more(golden_log: Ma
 
 @pytest.mark.extended
 def test_a_marker_can_be_the_first_or_the_latest_of_a_time(golden_log: Make) -> None:
-    """Else the tests above would hold without it."""
+    """Otherwise the tests above would hold without the marker."""
     golden = golden_log("transactions")
     rows = times_of(golden, "transactions")
     records = {row[0] for row in golden_rows("transactions", Isolation.READ_UNCOMMITTED)}
@@ -103,7 +103,7 @@ def test_nothing_is_said_of_what_may_be_a_branch_that_was_lost(golden_log: Make)
     last = golden.local.epochs[-1][0]
     golden.local.delete_records(golden.folder.bases[-1])
     golden.local.elect(last + 5, end=golden.folder.bases[-1] + 1)
-    golden.local.epochs = golden.local.epochs[-1:]  # it confirms nothing of what was
+    golden.local.epochs = golden.local.epochs[-1:]  # the broker confirms no earlier epoch
     for ask in (
         lambda: golden.reader.first_remote("t", 0, 0),
         lambda: golden.reader.latest_remote("t", 0, 0),

@@ -1,4 +1,4 @@
-"""What no batch's own CRC shows: another base offset, another leader epoch, and batches of another log."""
+"""Damage that no batch's own CRC shows: another base offset, another leader epoch, and batches of another log."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_who_reads_a_segment_from_end_to_end_refuses_another_log_of_the_same_off
     another = bytearray(store.get(key))
     header = list(iter_batches(bytes(another), source="log"))[-1]
     batch = memoryview(another)[header.position : header.position + header.size_bytes]
-    batch[-3] ^= 1  # of its last value
+    batch[-3] ^= 1  # a byte of its last value
     batch[17:21] = google_crc32c.value(bytes(batch[21:])).to_bytes(4, "big")
     list(iter_batches(bytes(another), source="log"))
     store.delete(key)

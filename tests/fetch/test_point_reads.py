@@ -1,4 +1,4 @@
-"""A read far from the last one opens of a compressed segment what it needs; who goes on has whole chunks."""
+"""A read far from the last one decodes only what it needs of a compressed segment; one that goes on gets whole chunks."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def segment(store: MemoryStore, write_segment: WriteSegment) -> RemoteSegment:
 
 
 def read(remote: RemoteTier, segment: RemoteSegment, start: int) -> tuple[int, int]:
-    """The first offset of what comes, and where to go on."""
+    """Return the first offset that a read brings, and where to go on."""
     asked = OffsetRange(Offset(start), segment.offsets.end)
     piece = remote.read(segment, asked, ROOM, Isolation.READ_UNCOMMITTED)
     return next(iter_batches(piece.data, source="piece")).base_offset, piece.next_offset

@@ -45,8 +45,8 @@ Edges = dict[str, set[int]]
 
 @dataclass
 class Real:
-    """``edges``: the first and the last offset of every segment, chunk and batch. ``before``: what the broker answered
-    at each of them and one to either side, before anything was trimmed."""
+    """``edges``: the first and the last offset of every segment, chunk and batch. ``before``: the broker's answers
+    there and one offset to either side, before anything was trimmed."""
 
     reader: LogReader
     broker: Broker
@@ -136,7 +136,7 @@ def beside(edges: Edges) -> list[int]:
 
 
 def answer(reader: LogReader, isolation: Isolation, start: int, tier: Tier) -> Answer:
-    """The records from there on of the first batch that has one; or that there is none, or no such offset."""
+    """Return the records, from ``start`` on, of the first batch that has any; or which end or error came instead."""
     position = start
     try:
         while True:

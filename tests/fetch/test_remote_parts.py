@@ -35,7 +35,7 @@ FORMS = (Compression.NONE, Compression.ZSTD)
 
 @pytest.fixture(params=["far", "near"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
-    """Asked ahead by several requests, or read in the caller's thread."""
+    """Return a store that is read ahead by several requests, or one that is read in the caller's thread."""
     return MemoryStore() if request.param == "far" else DirectoryStore(tmp_path / "store")
 
 
@@ -121,7 +121,7 @@ def test_every_byte_of_a_log_is_asked_for_once_and_none_behind_the_end(
 
 
 class Asked(MemoryStore):
-    """Remembers what ranges were asked for, and how many requests were open; a test may hold them."""
+    """A store that remembers the requested ranges, and how many requests were open; a test may hold them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -221,7 +221,7 @@ def test_an_object_that_is_too_short_is_corrupt_never_a_short_read(
 
 
 def test_a_log_that_ends_inside_a_batch_is_corrupt(store: ObjectStore, golden_log: Make) -> None:
-    """Also where only zeros follow, which a broker's reader takes for the end."""
+    """This holds also if only zeros follow, which a broker's reader takes for the end."""
     golden = golden_log("none", store=store, compression=Compression.NONE, older=True)
     key = object_key(golden.segments[0].object_key, ObjectKind.LOG)
     whole = store.get(key)
@@ -285,7 +285,7 @@ COUNT = 8
 
 @pytest.fixture
 def large_batches(tmp_path: Path) -> Path:
-    """A record a batch, each larger than many chunks and than what is read behind the last one."""
+    """Write a folder with one record a batch, each larger than many chunks and than what is read behind it."""
     folder = tmp_path / "t-0"
     folder.mkdir()
     log = b"".join(Batch(at, [record(0, None, b"%08d" % at * (RECORD_BYTES // 8))]).bytes for at in range(COUNT))
@@ -311,7 +311,7 @@ def test_batches_larger_than_a_window_are_whole(
 def test_a_chunk_table_that_ends_too_early_hides_nothing(
     store: ObjectStore, large_batches: Path, golden_log: Make
 ) -> None:
-    """It says how far to read ahead; the end is where the last offset was seen."""
+    """The table only decides how far to read ahead; a read ends where the last offset was seen."""
     golden = golden_log(path=large_batches, store=store, compression=Compression.NONE, chunk_bytes=65_536)
     key = golden.segments[0].object_key
     manifest = read_manifest(store, key)

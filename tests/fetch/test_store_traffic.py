@@ -1,4 +1,4 @@
-"""What readers cost the store, what the metrics say of it, and what the disk cache spares."""
+"""Requests of readers to the store, the metrics that count them, and the requests that the disk cache saves."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_time_is_looked_for_in_the_store_only_below_what_the_broker_has(golden
 
 
 def test_a_cold_point_read_costs_two_requests_whatever_the_size_of_the_cache(golden_log: Make) -> None:
-    """The chunk in which the batch is looked up is the chunk it is read from."""
+    """The chunk in which the batch is looked up is the chunk from which it is read."""
     golden = golden_log("none", chunk_bytes=16 * 1024)
     segment = golden.segments[0]
     middle = OffsetRange(Offset(segment.offsets.end - 200), segment.offsets.end)

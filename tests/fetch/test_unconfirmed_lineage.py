@@ -1,4 +1,4 @@
-"""Readers while the leader's own agent is down: what the broker confirms is read on, a lost branch never."""
+"""Readers while the leader's own agent is down: they read what the broker confirms, and never a lost branch."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ Make = Callable[..., Golden]
 
 @pytest.fixture
 def golden(golden_log: Make) -> Golden:
-    """The broker begins in the last segment; all before it is copied. The lineage has epoch 0 alone."""
+    """Return a log of which the broker has the last segment; all before is copied. The lineage has epoch 0 alone."""
     made = golden_log()
     made.local.delete_records(made.folder.bases[-1])
     return made
 
 
 def lose(golden: Golden, at: int) -> None:
-    """An unclean election: another leads, who had the log up to there; DeleteRecords above that."""
+    """Elect a leader uncleanly that had the log up to ``at``, and delete its records above that."""
     end = golden.local.high_watermark
     golden.local.local_start = 0
     golden.local.epochs = [(0, 0)]
@@ -75,7 +75,7 @@ def test_a_lost_branch_is_never_read_when_the_broker_forgot_where_it_left_it(gol
 
 
 def part_at(golden: Golden, at: int) -> None:
-    """The term in force is of a leader who had the log up to there; then one leads who had all of it before."""
+    """Put a term in force whose leader had the log up to ``at``. Then elect a leader that had all of it before."""
     golden.tiers.elect(Lineage.of((0, 0), (1, at)))
     golden.tiers.view.require_fresh(0, 0)
     golden.local.elect(2)
@@ -120,7 +120,7 @@ def test_what_is_loaded_ahead_ends_where_the_leader_left_it(golden: Golden) -> N
 
 
 def test_the_log_start_of_a_lost_branch_refuses_nothing_that_the_broker_has(golden: Golden) -> None:
-    """Nor does a reader begin there: where the log begins is not known before the agent says it."""
+    """A reader does not begin there, either: the log start is unknown until the agent writes it."""
     golden.tiers.start_log_at(890)
     golden.tiers.view.require_fresh(0, 0)
     lose(golden, at=500)
@@ -156,7 +156,7 @@ def test_a_time_is_found_below_that_point_and_not_looked_for_above_it(golden: Go
 
 
 def test_while_the_tier_state_topic_is_away_the_broker_alone_says_what_is_read(golden_log: Make) -> None:
-    """Decision 0024 let a lost branch be read then."""
+    """Decision 0024 allowed reads of a lost branch then."""
     topic, clock = FaultyTopic(), ManualClock()
     golden = golden_log(topic=topic, clock=clock)
     golden.local.delete_records(golden.folder.bases[-1])

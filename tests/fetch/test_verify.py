@@ -1,4 +1,4 @@
-"""Level 0 of verify: every contradiction of a view has one fault that makes it, and a clean view none."""
+"""Level 0 of verify: each contradiction of a view has one fault that causes it, and a clean view has none."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CLEAN = (segment(1, 0, 99), segment(2, 100, 199, (0, 100), (1, 150)), segment(3,
 
 
 def facts(*segments: RemoteSegment) -> Iterator[LiveFact]:
-    """A term, its log start 0, and these segments, copied."""
+    """Yield a term, its log start 0, and the facts of these copied segments."""
     yield BUILD.leader(0, 1, lineage=LINEAGE)
     yield BUILD.log_start(1, TERM, 0)
     for at, each in enumerate(segments):
@@ -197,7 +197,7 @@ def test_segments_above_the_high_watermark_are_corrupt() -> None:
 
 
 def test_both_are_findings_while_the_leaders_epoch_has_no_term() -> None:
-    """A branch that the leader lost explains them."""
+    """They may belong to a branch that the leader lost."""
     newer = replace(bounds(200, 250), leader_epoch=LeaderEpoch(2))
     only(findings(*facts(*CLEAN), within=newer), Severity.FINDING, "the leader's epoch has no term yet")
 

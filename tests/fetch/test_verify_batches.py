@@ -1,4 +1,4 @@
-"""A manifest's chunk table is checked against the batches that are there: nothing else would find a wrong one."""
+"""A manifest's chunk table is checked against the batches in the log: no other check would find a wrong table."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SIZES = (1, 40, 3, 500, 2500, 1, 1, 200, 90)
 
 @pytest.fixture
 def segment(write_segment: WriteSegment) -> tuple[bytes, SegmentManifest]:
-    """A log, and a manifest that tells the truth about it."""
+    """Return a log, and a manifest that describes it correctly."""
     log, starts = b"", list[tuple[int, Offset]]()
     for number, size in enumerate(SIZES):
         offset = Offset(1234 + 10 * number)
@@ -91,7 +91,7 @@ def test_a_log_that_is_not_whole_batches_is_corrupt(segment: tuple[bytes, Segmen
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
     made = World(tmp_path, "none", {"local.retention.bytes": "0"})
-    made.clock.advance(10 * 365 * 86_400.0)  # no record is of the future
+    made.clock.advance(10 * 365 * 86_400.0)  # so that no record is from the future
     made.process().work()
     yield made
     made.close()

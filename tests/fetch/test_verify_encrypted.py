@@ -1,4 +1,4 @@
-"""Verify over encrypted segments, and over segments whose keys begin with what is set no more."""
+"""Verify over encrypted segments, and over segments below prefixes that are no longer set."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ TEN_YEARS_S = 10 * 365 * 86_400.0
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
     made = World(tmp_path, "none", {"local.retention.bytes": "0"})
-    made.clock.advance(TEN_YEARS_S)  # no record is of the future
+    made.clock.advance(TEN_YEARS_S)  # so that no record is from the future
     yield made
     made.close()
 
@@ -43,7 +43,7 @@ def verify(
     view: PartitionView | None = None,
     look: Callable[[], PartitionView] | None = None,
 ) -> list[Finding]:
-    """By default of the view as it stands, before and afterwards."""
+    """Verify the view, by default as it stands before and afterwards."""
     view = view or world.view()
     again = look or world.view
     verifier = Verifier(world.store, level, lambda partition: again())
@@ -57,7 +57,7 @@ def only(found: list[Finding], level: int, severity: Severity, key: str, what: s
 
 @pytest.fixture
 def segment(world: World) -> RemoteSegment:
-    """The second of five, all of which are copied and trimmed."""
+    """Return the second of five segments, all of which are copied and trimmed."""
     world.process().work()
     return world.view().readable[1]
 
@@ -125,7 +125,7 @@ def test_a_manifest_that_cannot_be_read_is_named(world: World, segment: RemoteSe
 
 
 def with_manifest(world: World, segment: RemoteSegment, change: Callable[[SegmentManifest], SegmentManifest]) -> str:
-    """What is found when a manifest is another one, but as long as its fact says."""
+    """Change a manifest to another one of the length that its fact names. Return the findings."""
     key = object_key(segment.object_key, ObjectKind.MANIFEST)
     rewrite(world, segment, change)
     fact = replace(segment, manifest_bytes=len(world.store.get(key)))
