@@ -1,6 +1,6 @@
-"""As much of PromQL as our alerts and dashboards use, read strictly: what it does not know it refuses.
+"""The part of PromQL that our alerts and dashboards use, read strictly: the reader refuses everything else.
 
-Beside the syntax it works out the type of every expression and the labels that its series can have, so that a misspelt
+The reader also works out the type of every expression and the labels that its series can have, so that a misspelt
 metric, a label that was summed away and a ``rate`` of a gauge are errors. Grammar and functions: Prometheus' own
 documentation, "Querying Prometheus".
 """
@@ -47,12 +47,12 @@ FUNCTIONS: Mapping[str, tuple[Type, ...]] = {
 
 
 class PromqlError(Exception):
-    """With the expression and what is wrong with it."""
+    """Raised with the expression and what is wrong with it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """What is known of one metric name; ``labels`` with those that scraping adds."""
+    """The properties of one metric name; ``labels`` includes those that scraping adds."""
 
     labels: frozenset[str]
     counts: bool = False
@@ -61,7 +61,7 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """``labels``: what its series can have; ``counts``: they are counters."""
+    """``labels``: the labels of its series; ``counts``: whether they are counters."""
 
     type: Type
     labels: frozenset[str] = frozenset()
@@ -74,7 +74,7 @@ MetricOf = Callable[[str, Mapping[str, str]], Metric]
 
 
 def read(text: str, metric_of: MetricOf) -> Expression:
-    """Raises PromqlError."""
+    """Return the parsed expression. Raises PromqlError."""
     parser = _Parser(text, metric_of)
     found = parser.expression()
     if parser.next != ("end", ""):
@@ -111,7 +111,7 @@ class _Parser:
         return self._tokens[self._at]
 
     def take(self, *wanted: str) -> str | None:
-        """The next token, if it is one of these."""
+        """Take the next token if it is one of these, and return it; otherwise return None."""
         kind, value = self.next
         if kind in ("sign", "word") and value in wanted:
             self._at += 1

@@ -1,4 +1,4 @@
-"""The dashboard and the alert rules speak only of what a running agent and gateway really expose."""
+"""The dashboard and the alert rules use only the metrics that a running agent and gateway really expose."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Exposed:
     """As they were read."""
 
     def metric_of(self, name: str, matchers: Mapping[str, str]) -> Metric:
-        """Of one job, where a selector names one. Raises KeyError."""
+        """Return a metric, of one job if a selector names one. Raises KeyError."""
         job = matchers.get("job", "")
         if name in OTHERS:
             if job not in {each["job_name"] for each in SCRAPED} or OTHERS[name] not in ("", job):
@@ -67,7 +67,7 @@ class Exposed:
 
 
 def metrics_in(exposition: str) -> dict[str, Metric]:
-    """Names from the types that are announced, labels from the samples; without a sample those of our tables."""
+    """Return metrics with the announced types, and the labels of the samples; without a sample, those of our tables."""
     found: dict[str, Metric] = {}
     for family in text_string_to_metric_families(exposition):
         counts = family.type in ("counter", "histogram")
@@ -87,7 +87,7 @@ def metrics_in(exposition: str) -> dict[str, Metric]:
 
 @pytest.fixture(scope="module")
 def exposed(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Exposed]:
-    """Of an agent that copied and trimmed, beside a proxy, a gateway with a disk cache and a table that read it."""
+    """Yield the metrics of an agent that copied and trimmed, of a proxy, a gateway with a disk cache and a table."""
     house = House(kafka, tmp_path_factory.mktemp("dashboards") / "house", "dashboards")
     try:
         house.run("init")
@@ -137,7 +137,7 @@ def test_what_is_really_exposed_is_in_the_table_of_actions_and_named_by_the_rule
 
 @pytest.mark.kafka
 def test_counters_begin_at_zero_also_by_topic_and_by_chore(exposed: Exposed) -> None:
-    """What begins at 1 with its first event is an increase that no rule sees."""
+    """A counter that begins at 1 with its first event is an increase that no rule sees."""
     zero = {line.rpartition(" ")[0] for line in exposed.pages["tierstate-agent"].splitlines() if line.endswith(" 0.0")}
     topic = '{topic="dashboards-orders"}'
     for name in (

@@ -1,4 +1,4 @@
-"""What an operator starts from: every name in it is real. `make containers` runs it; here the files are parsed."""
+"""The files for deployment: every name in them is real. `make containers` runs them; here they are parsed."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ SETTINGS = "/etc/tierstate/tierstate.toml"
 
 
 def parse(arguments: list[str]) -> None:
-    """As the command line would; raises click's usage errors. Nothing runs."""
+    """Parse a command line as the program would, without running it. Raises click's usage errors."""
     with click.Context(root, obj=Context()) as ctx:
         name, command, rest = root.resolve_command(ctx, list(arguments))
         assert name is not None
@@ -58,13 +58,13 @@ def parse(arguments: list[str]) -> None:
 
 
 def mounts(service: str) -> dict[str, str]:
-    """Path in the container to the source, a named volume or a file."""
+    """Return the sources by path in the container: a named volume or a file."""
     parts = [str(volume).split(":") for volume in SERVICES[service].get("volumes", [])]
     return {part[1]: part[0] for part in parts}
 
 
 def settings_of(service: str) -> Settings:
-    """As the process in the container reads them."""
+    """Return the settings as the process in the container reads them."""
     file = ROOT / mounts(service)[SETTINGS]
     return load_settings(file, (), {name: str(value) for name, value in SERVICES[service]["environment"].items()})
 
@@ -161,7 +161,7 @@ def test_the_agent_announces_a_management_address_that_others_reach() -> None:
 
 @pytest.mark.parametrize("service", ["agent", "gateway", "proxy"])
 def test_the_management_port_is_the_one_that_prometheus_scrapes(service: str) -> None:
-    """Wherever it listens: in a container that is every address of it."""
+    """In a container it listens on every address."""
     management, unset = settings_of(service).management, Settings().management
     listens, usual = {
         "agent": (management.of_agent, unset.of_agent),
@@ -210,7 +210,7 @@ def test_a_stop_is_given_longer_than_the_process_takes(service: str) -> None:
 
 @pytest.mark.parametrize("service", ["agent", "gateway", "proxy"])
 def test_health_is_what_a_restart_would_mend_and_a_stop_is_heard_while_it_starts(service: str) -> None:
-    """Not ``/readyz``: a restart does not bring a store or a broker back."""
+    """Health is not ``/readyz``: a restart does not bring a store or a broker back."""
     assert '"/healthz"' in inspect.getsource(is_healthy)
     assert SERVICES[service]["init"] is True
 
@@ -274,7 +274,7 @@ def test_the_bucket_is_made_once_and_found_again(tmp_path: Path) -> None:
         client = cast(Any, boto3).client(
             "s3", endpoint_url=endpoint, region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key="test"
         )
-        # the other tests' buckets are in the same process
+        # the same process has the buckets of the other tests
         assert [b["Name"] for b in client.list_buckets()["Buckets"] if b["Name"] == "tierstate"] == ["tierstate"]
     finally:
         server.stop()
@@ -286,7 +286,7 @@ UNITS = ["agent", "gateway", "proxy"]
 
 
 def unit(name: str) -> dict[str, dict[str, list[str]]]:
-    """Sections, keys and every value of a key (systemd lets keys repeat)."""
+    """Return sections, keys and every value of a key (systemd lets keys repeat)."""
     text = (ROOT / "deploy" / f"tierstate-{name}.service").read_text()
     found: dict[str, dict[str, list[str]]] = {}
     section = ""
@@ -310,7 +310,7 @@ def variables_of(name: str) -> dict[str, str]:
 def test_a_unit_runs_commands_that_exist_and_an_agents_checks_keep_it_from_nothing(
     name: str, before: list[list[str]]
 ) -> None:
-    """The hyphen: whatever the command finds, the agent starts, and refuses itself what it cannot do without."""
+    """With the hyphen the agent starts whatever the command finds, and refuses by itself what it cannot do without."""
     service = unit(name)["Service"]
     assert all(each.startswith("-") for each in service.get("ExecStartPre", []))
     service["ExecStartPre"] = [each.removeprefix("-") for each in service.get("ExecStartPre", [])]

@@ -1,4 +1,4 @@
-"""What people read first is true: links resolve, commands and settings exist, snippets compile, messages are ours."""
+"""The first documents are true: links resolve, commands and settings exist, snippets compile, messages are ours."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def readme() -> str:
 
 
 def not_yet() -> str:
-    """The README's list of what is missing."""
+    """Return the README's list of what is missing."""
     return readme().partition("\n## What it does not do yet\n")[2].partition("\n## ")[0]
 
 
@@ -44,7 +44,7 @@ def section(page: str, title: str) -> str:
 
 
 def anchor_of(title: str) -> str:
-    """GitHub's: lower case, words only, spaces to hyphens."""
+    """Return GitHub's anchor: lower case, words only, spaces to hyphens."""
     return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
 
 
@@ -117,7 +117,7 @@ def test_every_command_that_is_named_exists_or_is_listed_as_missing(page: Path) 
 
 
 def commands() -> Iterator[tuple[str, click.Command]]:
-    """Of groups those in them: ``table check``."""
+    """Yield all commands; those of a group by both words, such as ``table check``."""
     waiting = [
         (name, importlib.import_module(f"tierstate.cli.{each.module}").command) for name, each in BY_NAME.items()
     ]
@@ -159,7 +159,7 @@ def test_every_setting_that_a_page_names_exists() -> None:
 
 
 def actions() -> dict[str, str]:
-    """Of each metric, what a person does when it moves."""
+    """Return what a person does when a metric moves, by metric."""
     table = section("docs/operations.md", "What to watch")
     rows = re.findall(r"^\| (`tierstate_.+?`) \| (.+) \|$", table, re.MULTILINE)
     named = [(name, what) for names, what in rows for name in re.findall(r"`(\w+)`", names)]
@@ -176,7 +176,7 @@ def test_every_metric_has_a_sentence_what_a_person_does_when_it_moves_and_none_i
 
 def test_the_docs_speak_of_no_metric_that_is_not_there() -> None:
     for page in PAGES:
-        if page.name != "CHANGELOG.md" and page.parent.name != "decisions":  # they speak of what was
+        if page.name != "CHANGELOG.md" and page.parent.name != "decisions":  # they describe earlier releases
             assert set(re.findall(r"`(tierstate_[a-z_]+)`", page.read_text())) <= actions().keys(), page
 
 
@@ -204,7 +204,7 @@ def test_snippets_compile_and_settings_snippets_load(tmp_path: Path) -> None:
                 subprocess.run(["bash", "-n", "-c", code], check=True)
             elif kind == "toml":
                 file = tmp_path / "tierstate.toml"
-                file.write_text(re.sub(r"\{ (file|command) = .* \}", '{ env = "SECRET" }', code))  # none is here
+                file.write_text(re.sub(r"\{ (file|command) = .* \}", '{ env = "SECRET" }', code))  # there is none
                 load_settings(file, (), {"SECRET": "x"})
     assert {"python", "toml", "bash", "sh"} <= set(kinds)
 

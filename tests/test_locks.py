@@ -1,4 +1,4 @@
-"""What is installed: an agent's dependencies, a gateway's, a table follower's, a developer's, each in its own lock."""
+"""Locks of dependencies: an agent, a gateway, a table follower and a developer have one each."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def text_of(lock: str) -> str:
 
 
 def pins(lock: str) -> dict[str, str]:
-    """What a lock pins, with its hashes, by name."""
+    """Return the pins of a lock with their hashes, by name."""
     blocks = re.split(r"^(?=\S)", text_of(lock), flags=re.MULTILINE)
     found = [re.match(r"([A-Za-z0-9._-]+)==[^\n]*(?:\n +--hash=[^\n]+)+", block) for block in blocks if block.strip()]
     assert None not in found, "a line that is no pin with hashes"
@@ -35,14 +35,14 @@ def pins(lock: str) -> dict[str, str]:
 
 
 def asked(lock: str) -> list[Requirement]:
-    """What pyproject.toml asks for: the core, and the lock's extras."""
+    """Return the requirements of pyproject.toml: the core, and the lock's extras."""
     extras = PROJECT["optional-dependencies"]
     wanted = [Requirement(each) for each in [*PROJECT["dependencies"], *(x for e in EXTRAS[lock] for x in extras[e])]]
     return [each for each in wanted if each.name != "tierstate"]
 
 
 def needed(lock: str) -> set[str]:
-    """And what these need in turn, as what is installed here says."""
+    """Return the names of these requirements and of their own requirements in turn, as installed here."""
     found: set[str] = set()
     seen: set[str] = set()
     todo = asked(lock)
@@ -77,7 +77,7 @@ def test_a_lock_keeps_to_the_versions_that_are_asked_for(lock: str) -> None:
 
 
 def test_an_agent_installs_nothing_that_only_makes_columns() -> None:
-    """They are half of what a gateway installs."""
+    """Columns are half of what a gateway installs."""
     columns = {"llvmlite", "numba", "pyarrow"}
     assert columns <= set(pins("gateway"))
     assert columns & set(pins("agent")) == set()

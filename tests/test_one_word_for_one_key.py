@@ -1,4 +1,4 @@
-"""`--json` and HTTP say one thing with one word, Kafka's where it has one (`vocabulary.py`, docs/formats.md)."""
+"""`--json` and HTTP use one word for one thing, Kafka's where it has one (`vocabulary.py`, docs/formats.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages for people in a hurry: what they say to type can be typed, and their figures are where they say."""
+"""Pages for people in a hurry: their commands can be typed, and their figures are in the sources that they name."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def name_of(page: Path) -> str:
 
 
 def text_under(page: Path, anchor: str) -> str:
-    """What stands under the heading, up to the next one of its kind or above."""
+    """Return the text under the heading, up to the next heading of its level or above."""
     lines, found, level = page.read_text().splitlines(), [], 0
     for line in lines:
         heading = re.match(r"(#+) (.+)", line)
@@ -53,13 +53,13 @@ MEANT = {"T": "t", "T:P": "t:0", "T[:P]": "t:0", "T_ID[:P]": "t", "TOPIC_ID:0": 
 
 
 def words_of(command: str) -> list[str]:
-    """Up to a pipe, a comment, or the prose that a page sets beside it."""
+    """Return the words of a command up to a pipe, a comment, or the prose that a page sets next to it."""
     plain = re.split(r"\s{3,}|\s[|&>#]|…", command)[0]
     return [MEANT.get(word, word) for word in shlex.split(plain)]
 
 
 def fenced(page: Path) -> list[str]:
-    """Commands of ours that a page shows to be typed: in a console after the prompt, else at the begin of a line."""
+    """Return our commands that a page shows: in a console after the prompt, otherwise at the begin of a line."""
     found = []
     for kind, code in FENCE.findall(page.read_text()):
         begin = r"\$ " if kind == "console" else ""
@@ -85,7 +85,7 @@ def test_every_command_that_is_shown_passes_the_command_line_parser(page: Path) 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if inline(page)], ids=name_of)
 def test_every_flag_that_a_sentence_names_exists(page: Path) -> None:
-    """A sentence may leave arguments out; it may not name what there is not."""
+    """A sentence may leave arguments out, but it may not name a flag that does not exist."""
     missing = set(re.findall(r"`tierstate ([a-z-]+)`", not_yet()))
     for command in inline(page):
         if command in missing or command.startswith("release T:P [HOLD_ID]"):
@@ -110,7 +110,7 @@ def test_a_flag_that_does_not_exist_is_noticed() -> None:
 
 
 def test_what_acts_on_the_page_for_an_outage_says_so() -> None:
-    """A person in a hurry types what stands there: only what looks may stand there without a word."""
+    """A person in a hurry types what is on the page: a command that changes something needs a warning there."""
     acting = {"pause", "resume", "disable", "init", "agent", "certify", "sandbox"}
     for _, code in FENCE.findall(ON_FIRE.read_text()):
         assert "--execute" not in code
@@ -137,7 +137,7 @@ def test_every_message_that_the_page_for_an_outage_quotes_is_one_of_ours() -> No
 
 
 def rights_of(rights: tuple[Right, ...]) -> dict[str, set[str]]:
-    """Operations by resource, as kafka-acls writes both: ``DescribeConfigs`` (`test_acls.py` asks the tool)."""
+    """Return operations by resource, as kafka-acls writes both: ``DescribeConfigs`` (`test_acls.py` asks the tool)."""
     flags = {
         Resource.TIER_STATE: "--topic _tier-state",
         Resource.TOPICS: "--topic orders",
@@ -152,7 +152,7 @@ def rights_of(rights: tuple[Right, ...]) -> dict[str, set[str]]:
 
 
 def shown_acls() -> dict[str, dict[str, set[str]]]:
-    """The same by user, from the commands of the page."""
+    """Return the same by user, from the commands of the page."""
     found: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for line in re.findall(r"^\$ACLS (.+)$", PRODUCTION.read_text(), re.MULTILINE):
         words = shlex.split(line)
@@ -175,7 +175,7 @@ def shown_acls() -> dict[str, dict[str, set[str]]]:
 
 def test_the_acl_commands_give_exactly_the_rights_of_the_one_list() -> None:
     rights = {"agent": rights_of(AGENT), "reader": rights_of(READER), "operator": rights_of(INIT)}
-    # beside a reader's own: to ask for its callers
+    # in addition to a reader's rights: tokens for its callers
     assert shown_acls() == {**rights, "gateway": {"--user-principal *": {"CreateTokens"}}}
 
 

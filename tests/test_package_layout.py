@@ -1,4 +1,4 @@
-"""Nothing else notices a room without its link, or a file that the wheel leaves behind."""
+"""No other test notices a package without its link, or a file that is missing in the wheel."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_no_module_of_the_wheel_is_there_for_tests_alone() -> None:
 
 
 def imported(path: Path, name: tuple[str, ...]) -> set[tuple[str, ...]]:
-    """Modules of ours that a file may mean, each as the parts of its path below the checkout."""
+    """Return the modules of ours that a file may import, each as the parts of its path below the checkout."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom):

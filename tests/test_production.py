@@ -58,7 +58,7 @@ def container(name: str) -> dict[str, Any]:
 
 
 def environment(name: str) -> dict[str, str]:
-    """As Kubernetes gives it: ``$(NAME)`` stands for a variable that is given before it."""
+    """Return the variables as Kubernetes sets them: ``$(NAME)`` stands for a variable that is set before it."""
     given = {"POD_NAME": "kafka-0", "POD_NAMESPACE": "events", "POD_IP": "10.0.0.7"}
     found: dict[str, str] = {}
     for each in container(name)["env"]:
@@ -154,7 +154,7 @@ def test_every_file_that_the_settings_name_is_in_the_volume_of_those_who_need_it
 
 
 def test_every_key_of_a_secret_that_is_mounted_is_one_that_the_page_makes() -> None:
-    """And the settings ask for the broker by a name of the StatefulSet whose ids the proxy exposes."""
+    """The settings ask for the broker by a name of the StatefulSet whose ids the proxy exposes."""
     made: dict[str, set[str]] = {}
     text = KUBERNETES_PAGE.read_text().replace("\\\n", " ")
     for name, rest in re.findall(r"create secret generic (\S+) (.*)", text):
@@ -209,7 +209,7 @@ def test_an_agent_is_known_by_a_name_that_its_next_pod_keeps() -> None:
 
 @pytest.mark.parametrize("name", SERVING)
 def test_a_process_is_alive_by_its_health_and_started_again_by_nothing_else(name: str) -> None:
-    """Not ``/readyz``: a restart does not bring a store or a broker back."""
+    """The probe is not ``/readyz``: a restart does not bring a store or a broker back."""
     probe = container(name)["livenessProbe"]
     assert probe["httpGet"] == {"path": "/healthz", "port": "tierstate"}
     assert probe["failureThreshold"] >= 3
@@ -261,6 +261,6 @@ def test_a_stop_is_given_longer_than_the_process_takes() -> None:
 
 @pytest.mark.parametrize("name", PROCESSES)
 def test_pod_security_restricted_admits_it_and_the_root_file_system_is_read_only(name: str) -> None:
-    """The agent's container brings all that it needs: the pod is the broker's."""
+    """The agent's container has all that it needs: the pod is the broker's."""
     assert violations(pod(name)) == []
     assert container(name)["securityContext"]["readOnlyRootFilesystem"]

@@ -1,4 +1,4 @@
-"""The names people import are the documented ones, typed, and cost nothing until they are used."""
+"""The public names are the documented ones, have types, and cost nothing until they are used."""
 
 from __future__ import annotations
 

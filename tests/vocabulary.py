@@ -1,7 +1,7 @@
-"""One word for one key: what `--json`, the HTTP answers, the agents' status and the facts of errors call each thing.
+"""One word for one key: the words of `--json`, the HTTP answers, the agents' status and the facts of errors.
 
-Kafka's word where Kafka has one. Facts and descriptors are printed as their schemas write them, and records keep
-Kafka's camelCase (docs/formats.md); neither is looked at here.
+The words are Kafka's where Kafka has one. Facts and descriptors are printed as their schemas write them, and records
+keep Kafka's camelCase (docs/formats.md); neither is looked at here.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ PRINTED = ("Counted", "EndTransaction", "Obeyed", "PartitionFacts", "PartitionSt
 
 
 def keys_of_commands() -> set[str]:
-    """Of every dict that a command or the gateway spells out, and of values that are printed whole."""
+    """Return the keys of every dict that a command or the gateway spells out, and of values that are printed whole."""
     spelled = {key for file in _files(*PRINTING) for key in _dict_keys(_parsed(file))}
     return spelled | {name for fields in fields_of_printed().values() for name in fields}
 
@@ -84,13 +84,13 @@ def fields_of_printed() -> dict[str, list[str]]:
 
 
 def keys_of_http() -> set[str]:
-    """Of every body under `/v1`."""
+    """Return the keys of every body under `/v1`."""
     bodies = [each for each in vars(models).values() if isinstance(each, type) and issubclass(each, BaseModel)]
     return {name for body in bodies for name in body.model_fields} | SHOWN
 
 
 def keys_of_errors() -> set[str]:
-    """Of the facts that any of our errors is raised or made with, also those gathered as ``facts`` before."""
+    """Return the names of facts with which our errors are raised or made, also if gathered as ``facts`` before."""
     kinds = {name for name, each in vars(errors).items() if isinstance(each, type) and issubclass(each, Exception)}
     kinds |= {"error_of", "error_of_exception"}
     return {key for file in _files(*ROOM_NAMES) for key in _fact_names(_parsed(file), kinds)}

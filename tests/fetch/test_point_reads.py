@@ -1,4 +1,4 @@
-"""A read far from the last one decodes only what it needs of a compressed segment; one that goes on gets whole chunks."""
+"""A read far from the last one decodes only what it needs of a compressed segment; the next one gets whole chunks."""
 
 from __future__ import annotations
 

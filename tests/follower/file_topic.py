@@ -1,4 +1,4 @@
-"""A tier-state topic in a file, so that a process can follow what another one says; and the process that follows it.
+"""A tier-state topic in a file, so that a process can follow what another one writes; and the process that follows it.
 
 One JSON line a record, or a truncation. ``python -m tests.follower.file_topic MODE FILE STATE`` prints ``begin`` and
 does one thing until it is killed: ``follow`` applies and rebuilds, ``seeded`` does so from checkpoints, ``checkpoint``
@@ -36,7 +36,7 @@ AT_ONCE = 10
 
 
 class FileTopic(MemoryTierTopic):
-    """Everything in the file so far; what is said goes into the file only."""
+    """The topic as far as it was read from the file; `say` and `truncate` write to the file only."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(PARTITIONS)
@@ -105,7 +105,7 @@ class _SmallBatches:
 
 
 class StandingStore(DirectoryStore):
-    """Takes so many kilobytes of what is put, and then no more: it says so, for its process to be killed there."""
+    """A store that takes so many kilobytes of what is put, then prints that it blocks: its process is killed there."""
 
     left = 0
 
@@ -136,7 +136,7 @@ def follow(topic: FileTopic, state: Path, *, tail: bool, objects: ObjectStore | 
 
 
 def write_checkpoints(topic: FileTopic, state: Path, objects: ObjectStore) -> None:
-    """One round over the partitions after the other, each from the checkpoint before."""
+    """Write checkpoints in rounds over all partitions, each checkpoint from the one before it."""
     made = 0
     while True:
         for number in range(PARTITIONS):

@@ -1,4 +1,4 @@
-"""The archive of a tier-state partition: written in windows by whoever leads, read only when it is whole."""
+"""The archive of a tier-state partition: written in windows by any agent that leads, read only when it is whole."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_piece_of_the_one_record_after_the_base_is_read() -> None:
 
 @pytest.mark.parametrize("known", [10, 0])
 def test_an_archive_that_lost_all_pieces_says_so_and_is_not_begun_again(known: int) -> None:
-    """A new process knows it from the base alone."""
+    """A new process learns it from the base alone."""
     world = Archived().archived(10)
     if not known:
         world.store.put_if_absent(world.place.base(Position(10)), b"a live set")
@@ -84,7 +84,7 @@ def test_a_window_that_is_not_full_waits_for_its_oldest_record_to_be_old_enough(
 
 
 class AskedStore(MemoryStore):
-    """What it was asked for."""
+    """A store that remembers the requests."""
 
     def __init__(self) -> None:
         super().__init__(ManualClock())
@@ -253,7 +253,7 @@ def test_nothing_is_written_behind_a_damaged_piece() -> None:
     world.append(1)
     with pytest.raises(CorruptData):
         run(world.archive())
-    world.store.delete(name.key)  # what a person does about it
+    world.store.delete(name.key)  # as a person would repair it
     run(world.archive())
     assert world.ranges == [(0, 2), (3, 6)]
     assert world.read() == world.said()

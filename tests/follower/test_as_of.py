@@ -1,4 +1,4 @@
-"""The age of a view as its tail asks for it at every turn: cheaply, and never too late."""
+"""The age of a view, as its tail asks for it in each iteration: cheaply, and never too late."""
 
 from __future__ import annotations
 

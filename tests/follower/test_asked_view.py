@@ -1,4 +1,4 @@
-"""A view that another process is asked for is what that one has at that moment, or it is behind."""
+"""A view that another process serves is that process' view at this moment, or it is reported as behind."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Ask = Callable[[TierView], AskedView]
 
 @pytest.fixture
 def ask() -> Iterator[Ask]:
-    """What a worker has of a view: both ends in this process, everything between them by the sockets."""
+    """Yield a worker's view of another view: both ends are in this process, everything between them goes by sockets."""
     controls: list[socket.socket] = []
     hearing: list[threading.Thread] = []
 
@@ -56,7 +56,7 @@ def ask() -> Iterator[Ask]:
 
 
 def facts_of(seed: int, count: int) -> Iterator[Fact]:
-    """About three partitions: terms, segments that are copied, log starts."""
+    """Yield facts about three partitions: terms, segments that are copied, log starts."""
     dice = random.Random(seed)
     leaders = {number: elected(number, 1, number) for number in range(3)}
     yield from leaders.values()
@@ -155,7 +155,7 @@ def test_damage_that_a_worker_meets_rebuilds_the_view_of_all(
 
 
 class Slow:
-    """Answers when it is let; what it answers is the partition that was asked about."""
+    """Answers on demand, with the number of the partition that was asked about."""
 
     def __init__(self) -> None:
         self.let = threading.Event()

@@ -27,7 +27,7 @@ USERS = 40
 
 @pytest.fixture
 def full(said: Topic, tmp_path: Path) -> Topic:
-    """A topic, and a view of it on disk whose facts are in a table, not only in the write-ahead log."""
+    """Return a topic with a view on disk whose facts are in a table, not only in the write-ahead log."""
     for user in range(USERS):
         leader = elected(user, 1, user + 1)
         at = said.say(leader)

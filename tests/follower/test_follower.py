@@ -46,7 +46,7 @@ def test_waiting_for_what_never_comes_says_how_far_the_view_is(said: Topic, foll
 
 
 class DeafTopic(MemoryTierTopic):
-    """Its end cannot be asked for any more."""
+    """A topic whose end can no longer be asked for."""
 
     def end(self, tier_partition: int) -> Position:
         raise BrokerUnavailable("Kafka does not answer")

@@ -1,4 +1,4 @@
-"""Keys that nobody of ours wrote, and values that nobody can read: kept, shown, erased as any other, never fatal."""
+"""Foreign keys and unreadable values are kept, shown, erased like any others, and never fatal."""
 
 from __future__ import annotations
 

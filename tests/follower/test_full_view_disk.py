@@ -1,4 +1,4 @@
-"""A view whose disk is full at whichever write: DiskFull and nothing else, and whole again once there is room."""
+"""A view whose disk is full at any write raises DiskFull and nothing else, and is whole again once there is room."""
 
 from __future__ import annotations
 

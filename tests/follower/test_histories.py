@@ -1,4 +1,4 @@
-"""A broker is restored from an older backup: what was kept of the lost future is never continued as if it were ours."""
+"""A broker is restored from an older backup: what remains of the lost future is never continued as if it were ours."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tierstate.storage.memory import MemoryStore
 
 
 def restored(to: int = 6, regrown: int = 10) -> Archived:
-    """Archived to 10, put back to ``to``, and grown again; epochs tell nothing."""
+    """Return a world that was archived to 10, put back to ``to``, and has grown again; epochs do not show it."""
     world = Archived().archived(10)
     world.topic.restore(0, to)
     world.clock.advance(60)
@@ -196,7 +196,7 @@ def test_a_follower_tells_the_archive_that_people_spoke_also_about_what_it_does_
 
 
 def begun(world: Archived) -> Archived:
-    """As `tierstate recover --begin-history --execute` does."""
+    """Begin the next history as `tierstate recover --begin-history --execute` does."""
     topic_id, at = world.topic.topic_id, world.clock.now_ms()
     begin_history(world.store, topic_id, newest_history(world.store, topic_id) + 1, at, "restored", ())
     history = newest_history(world.store, topic_id)
@@ -347,7 +347,7 @@ def test_a_view_on_disk_of_a_lost_future_is_rebuilt(tmp_path: Path) -> None:
 
 
 def truth(world: Archived) -> str:
-    """What a view from nothing holds."""
+    """Return the digest of a view that was replayed from nothing."""
     memory = InMemory(1)
     follower = Follower(world.topic, memory.fresh(), memory, world.clock, Following(tail=False)).start()
     follower.require_fresh(0, 0)

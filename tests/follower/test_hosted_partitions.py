@@ -1,4 +1,4 @@
-"""A view that keeps some partitions only: of the others nothing stands, and what becomes wanted comes as a whole."""
+"""A view that keeps some partitions only: it has no fact of the others, and reads one that is added as a whole."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MINE, THEIRS, LATER = [each for each in range(99) if tier_partition_of(partition
 
 
 class Hosted:
-    """What this broker hosts; a follower on disk that can be opened again."""
+    """The partitions that this broker hosts, and a follower on disk that can be reopened."""
 
     def __init__(self, topic: MemoryTierTopic, state: Path) -> None:
         self.topic, self.state = topic, state
@@ -88,7 +88,7 @@ def test_a_partition_that_becomes_hosted_is_complete_at_once_and_after_a_restart
     hosted.host(MINE, THEIRS)
     with pytest.raises(ViewBehind):
         hosted.follower.partition(partition(THEIRS))
-    hosted.follower.require_fresh(NUMBER, 3600)  # the end that was captured before counts no more
+    hosted.follower.require_fresh(NUMBER, 3600)  # the end that was captured before does not count
     assert hosted.follower.partition(partition(THEIRS)).log_start == 100
     speak(said, THEIRS, epoch=2)
     hosted.restart()
@@ -140,7 +140,7 @@ def test_the_other_partitions_stand_untouched_while_one_is_taken_back(said: Topi
 def test_what_was_never_dropped_is_not_read_again(said: Topic, hosted: Hosted) -> None:
     speak(said, MINE)
     hosted.follower.require_fresh(NUMBER, 0)
-    hosted.host(MINE, LATER)  # of whom nothing was ever said
+    hosted.host(MINE, LATER)  # about which no fact was ever written
     hosted.follower.require_fresh(NUMBER, 0)
     assert hosted.follower.partition(partition(LATER)).leader is None
     speak(said, LATER)
@@ -180,7 +180,7 @@ def test_a_view_opened_without_a_choice_takes_everybody_back(said: Topic, hosted
 
 
 class Away(MemoryTierTopic):
-    """No reader can be opened while ``away``."""
+    """A topic that opens no reader while ``away``."""
 
     away = False
 

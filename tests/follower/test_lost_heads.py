@@ -1,4 +1,4 @@
-"""The head of a tier-state partition is gone: nobody takes what is left for the whole, and all who wait hear it."""
+"""A tier-state partition lost its head: no process takes the rest for the whole, and all waiting callers hear it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LOST = rf"partition {NUMBER} of .* begins at \d: its head is gone .*tierstate re
 
 @pytest.fixture
 def told(said: Topic) -> Topic:
-    """Five facts in one tier-state partition."""
+    """Return a topic with five facts in one tier-state partition."""
     speak(said, MINE, epoch=1), speak(said, MINE, epoch=2)
     said.say(log_start(MINE, 300, elected(MINE, 2, 10 * MINE + 2), 2, counter=2))
     return said
@@ -63,7 +63,7 @@ def test_who_waits_for_a_tail_that_met_it_is_told_and_the_tail_lives_on(told: To
     with pytest.raises(TierStateLost, match=LOST):
         follower.require_fresh(NUMBER, 0)
     assert (type(follower.trouble), follower.failure) == (TierStateLost, None)
-    told.topic.cut_head(NUMBER, 0)  # a replica that has it all leads again
+    told.topic.cut_head(NUMBER, 0)  # a replica with the whole log leads again
     for _ in range(200):
         if follower.trouble is None:
             break
@@ -97,7 +97,7 @@ def test_a_view_that_has_not_consumed_all_that_is_gone_is_lost_and_cannot_be_reb
         follower.require_fresh(NUMBER, 0)
     assert follower.lost is not None
     with pytest.raises(TierStateLost):
-        follower.require_fresh(NUMBER, 3600)  # nor does one that was fresh a moment ago count
+        follower.require_fresh(NUMBER, 3600)  # a view that was fresh a moment ago does not count, either
     follower.close()
     with pytest.raises(TierStateLost):
         followed(told.topic, tmp_path / "empty")

@@ -30,7 +30,7 @@ DATA = "orders/segment.log"
 
 @dataclass
 class Bucket:
-    """What all sides share: a store, and time."""
+    """The store and the time, which all sides share."""
 
     clock: ManualClock = field(default_factory=ManualClock)
     started: int = 0
@@ -52,7 +52,7 @@ class Bucket:
         return Agent(claim, claimed(self.store, claim.require, ROOT))
 
     def pass_periods(self, periods: int, *agents: Agent) -> None:
-        """They all go on meanwhile."""
+        """Let periods pass, in which each of these agents sends heartbeats."""
         for _ in range(periods):
             for each in agents:
                 each.claim.beat()
@@ -61,7 +61,7 @@ class Bucket:
             each.claim.beat()
 
     def begin(self, topic: MemoryTierTopic) -> Agent:
-        """Production, which has been running for a day."""
+        """Return the agent of a production cluster, which has been running for a day."""
         agent = self.agent(topic)
         agent.claim.beat()
         self.clock.advance(TRIAL)

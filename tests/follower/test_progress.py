@@ -1,4 +1,4 @@
-"""Whoever waits for a view is not kept waiting when it stands still."""
+"""A caller that waits for a view is not kept waiting when the view has stopped."""
 
 from __future__ import annotations
 

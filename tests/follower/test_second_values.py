@@ -1,4 +1,4 @@
-"""A key that its writer wrote once, and that stands with another value: an integrity alarm that nothing loses."""
+"""A key that its writer wrote once, and that now has another value: an integrity alarm that is never lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever lands, in whatever batches, with whatever restarts in between: RocksDB and memory hold and mean the same."""
+"""RocksDB and memory hold and mean the same after any records, in any batches, and with any restarts in between."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def look(store: ViewStore) -> tuple[object, ...]:
 
 
 class Both:
-    """One log, applied to both stores, and to a third one that drops nothing: partitions are taken back from it."""
+    """One log, applied to both stores, and to a third one that drops nothing and gives dropped partitions back."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.position = folder, 0

@@ -1,4 +1,4 @@
-"""The view as of a position or a time: exact from the archive, and from the topic where compaction cannot have been."""
+"""The view as of a position or a time: exact from the archive, and from the topic where it cannot be compacted."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Travel:
     world: Archived
 
     def at(self, position: int) -> tuple[str, int]:
-        """As a follower that tails had it at this position."""
+        """Return the state that a following view had at this position."""
         store = view()
         store.apply(0, [entry for entry, _ in self.world.said() if entry.position < position], Position(position))
         return digest(store)
@@ -179,7 +179,7 @@ def test_a_position_beyond_the_end_of_the_topic_is_refused() -> None:
 
 
 def long_history() -> tuple[Archived, list[int]]:
-    """Four windows and a bit, a day apart, and when each began. Written once, everybody gets a copy of the store."""
+    """Return four windows and a bit, a day apart, and when each began. Written once; each caller gets a copy."""
     world, begun = _written()
     return world.forked(), [int(time) for time in begun]
 
@@ -192,7 +192,7 @@ def _written() -> tuple[Archived, list[TimestampMs]]:
         begun.append(world.clock.now_ms())
         world.append(records)
         end = world.topic.end(0)
-        # most of it compacted away: what is archived has fixed borders, however little is left between them
+        # most of it was compacted away: archived windows have fixed borders, however few records are left in them
         world.topic.cleaned |= {at for at in range(end - records, end - 10) if at % 100 > 2 and at > 0}
         run(world.archive())
         world.clock.advance(DAY_MS / 1000)

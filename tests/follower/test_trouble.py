@@ -1,4 +1,4 @@
-"""A disk that fills, a broker that goes away, a topic that is made again: who waits is told, nothing is missing."""
+"""A disk that fills, a broker that goes away, a topic that is re-created: callers are told, nothing is missing."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def test_a_topic_that_was_made_again_ends_the_follower_with_a_typed_error_and_ne
 
 
 def test_a_topic_that_was_made_again_with_fewer_partitions_ends_the_follower_too(tmp_path: Path) -> None:
-    """As the broker makes it for a stray client."""
+    """The broker created it for a stray client."""
     topic = MoodyTopic(PARTITIONS)
     said = Topic(topic)
     said.say(elected(0, 3, 1))
@@ -231,7 +231,7 @@ def test_a_checkpoint_of_a_lost_branch_is_not_built_upon(said: Topic, tmp_path: 
 
 
 class Cursed(MemoryTierTopic):
-    """Whoever begins above the beginning has lost its place."""
+    """A topic on which every reader that begins above the beginning has lost its position."""
 
     def reader(self, positions: Mapping[int, Position], epochs: Mapping[int, int] | None = None) -> TierReader:
         if any(positions.values()):

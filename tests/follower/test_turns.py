@@ -1,4 +1,4 @@
-"""Without a tail: nothing happens but in the caller's own turns, and no time passes."""
+"""Without a tail, a view moves in the calls of its user only, and no time passes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def rebuilt(events: list[Event]) -> list[str]:
 
 @pytest.fixture
 def others() -> list[threading.Thread]:
-    """What ran before the follower was made: tests of streams leave a tail to the end of the process."""
+    """Return the threads that ran before the follower was made: tests of streams leave a tail behind."""
     return threading.enumerate()
 
 
@@ -88,7 +88,7 @@ def test_ready_is_an_end_captured_in_the_last_six_hours(said: Topic, follower: F
 
 
 def idle(clock: ManualClock) -> tuple[FaultyTopic, Follower, list[float]]:
-    """A follower that reached the end before anybody asked for a fresh view, and when ends were asked for."""
+    """Return a follower that reached the end before a fresh view was wanted, and the times when ends were asked for."""
     topic, asked = FaultyTopic(), list[float]()
     topic.on_end = lambda: asked.append(clock.monotonic())
     follower = open_view(topic, "cluster", clock, Following(tail=False))
@@ -97,7 +97,7 @@ def idle(clock: ManualClock) -> tuple[FaultyTopic, Follower, list[float]]:
 
 
 def test_a_view_that_nobody_asked_for_is_as_fresh_as_its_tail_made_it(clock: ManualClock) -> None:
-    """Who begins to read only once the topic is away goes on from it."""
+    """A reader that begins only once the topic is away goes on from the tail's view."""
 
     def away() -> None:
         raise BrokerUnavailable("no answer")
@@ -112,7 +112,7 @@ def test_a_view_that_nobody_asked_for_is_as_fresh_as_its_tail_made_it(clock: Man
 
 
 def test_what_the_tail_reached_before_other_partitions_were_wanted_counts_no_more(clock: ManualClock) -> None:
-    """Nor does an end that was asked for before, and is reached only now."""
+    """An end that was asked for before, and is reached only now, does not count, either."""
     _, follower, asked = idle(clock)
     asked.clear()
     follower.require_ready(0)
@@ -139,7 +139,7 @@ def test_a_truncated_topic_is_noticed_by_whoever_wants_a_fresh_view(
 
 
 def test_a_topic_whose_end_is_below_the_view_makes_nothing_fresh(clock: ManualClock, events: list[Event]) -> None:
-    """The tail saw the facts that are gone; the end that is asked for after it tells that they are."""
+    """The tail saw the facts that are gone; only the end that is asked for later shows that they are."""
     topic = FaultyTopic()
     follower = open_view(topic, "cluster", clock, Following(tail=False, listener=events.append))
     for number in (1, 2):
@@ -163,7 +163,7 @@ def test_a_truncated_topic_that_has_grown_again_is_noticed_by_its_epoch(
     first.close()
     said.topic.truncate(NUMBER, 1)
     said.say(log_start(0, 5, leader, at, counter=2)), said.say(log_start(0, 6, leader, at, counter=3))
-    said.topic.compacted.add((NUMBER, 1))  # the record that would tell is compacted away
+    said.topic.compacted.add((NUMBER, 1))  # the record that would show it is compacted away
     events: list[Event] = []
     again = open_view(said.topic, "cluster", clock, Following(tail=False, listener=events.append), state_dir=tmp_path)
     again.require_fresh(NUMBER, 0)

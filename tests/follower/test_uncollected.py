@@ -1,4 +1,4 @@
-"""Python's cycle collector rests during a load, and only then."""
+"""Python's cycle collector is off during a load, and only then."""
 
 from __future__ import annotations
 

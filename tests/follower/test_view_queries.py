@@ -1,4 +1,4 @@
-"""What a view answers, from memory and from RocksDB: two segments copied, one being deleted, one gap."""
+"""Answers of a view, from memory and from RocksDB: two segments copied, one being deleted, one gap."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tierstate.state.view import ViewStore
 
 @pytest.fixture
 def view(said: Topic, new_store: Callable[[], ViewStore]) -> PartitionView:
-    """0-99 is being deleted, 100-199 and 200-299 are readable, 400-499 too, 500-599 is being copied."""
+    """Return a view: 0-99 is being deleted, 100-199, 200-299 and 400-499 are readable, 500-599 is being copied."""
     leader = elected(0, 1, 1)
     at = said.say(leader)
     copies = [attempt(0, base, leader, at) for base in (0, 100, 200, 400, 500)]

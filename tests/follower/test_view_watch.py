@@ -1,4 +1,4 @@
-"""How far a view is behind, told without waiting: growing while nothing answers, and whose thread has died."""
+"""The lag of a view, which is known without waiting: it grows while nothing answers; a thread that died is named."""
 
 from __future__ import annotations
 

@@ -1,11 +1,9 @@
 """Fuzz one target: ``python -m tests.fuzz batches --cases 2000 --seed 1``; a case again with ``--case N``.
 
-With ``--minutes 60 --corpus build/fuzz`` it is guided by what a case reaches (`guided.py`), and goes on from what
-earlier runs kept there; what breaks a promise is done again with ``--input FILE``.
-
-The process may not take more memory than it has once it is warm and what the target may take beside that (by
-`RLIMIT_DATA`), and no case may take longer than `CASE_S`. What breaks a promise is shown with the command that does it
-again, and the exit code is 1.
+With ``--minutes 60 --corpus build/fuzz`` the run is guided by the lines that a case reaches (`guided.py`), and goes on
+from the corpus of earlier runs; a file that breaks a promise is read again with ``--input FILE``.
+A process that is warm may take the target's ``room`` of further memory (by `RLIMIT_DATA`), and no case may take longer
+than `CASE_S`. A broken promise is shown with the command that repeats it, and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -32,18 +30,18 @@ CASE_S = 60
 
 
 def data_bytes() -> int:
-    """What counts for `RLIMIT_DATA` now."""
+    """Return the bytes that count for `RLIMIT_DATA` now."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmData:"))
 
 
 def limit(more: int) -> None:
-    """This process may take so many bytes beside what it has."""
+    """Allow this process so many bytes in addition to those that it has."""
     resource.setrlimit(resource.RLIMIT_DATA, (data_bytes() + more, resource.RLIM_INFINITY))
 
 
 def attempt(target: Target, data: bytes, random: Random, folder: Path) -> str | None:
-    """The error that it was refused with; None: it was read. Raises what nobody may raise."""
+    """Return the name of the error that refused the data, or None if it was read. Raise any error that is not ours."""
     try:
         target.read(data, random, folder)
     except TierstateError as error:
@@ -77,7 +75,7 @@ def main() -> int:
         folder = Path(made)
         for number, seed in enumerate(seeds):
             if number == WARM_AFTER:
-                limit(target.room * (1 if given.minutes is None else 2))  # who follows lines keeps what they name
+                limit(target.room * (1 if given.minutes is None else 2))  # a guided run also keeps the pairs of lines
             with contextlib.suppress(TierstateError):
                 target.read(seed, Random(0), folder)
         if given.input is not None:

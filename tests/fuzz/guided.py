@@ -1,9 +1,9 @@
-"""Fuzzing that goes where it has not been: what reaches new lines of the readers is kept, and mutated further.
+"""Coverage-guided fuzzing: data that reaches new lines of the readers is kept, and mutated further.
 
-    corpus/       what reached something new, by its hash; a later run goes on from here
-    corpus/bad/   what broke a promise; ``python -m tests.fuzz TARGET --input FILE`` does it again
+    corpus/       data that reached something new, by its hash; a later run goes on from here
+    corpus/bad/   data that broke a promise; ``python -m tests.fuzz TARGET --input FILE`` reads it again
 
-What a case reached: pairs of lines, one after the other, of `ROOMS`; the errors it met, in words; and how often, by
+A case reaches: pairs of lines of `ROOMS`, one after the other; the errors that it met, in words; and how often, by
 powers of two. Compiled loops are seen by what they answer: each of their codes is another error.
 """
 
@@ -37,7 +37,7 @@ Reached = frozenset[tuple[object, ...]]
 
 @contextmanager
 def followed(edges: dict[tuple[str, int, int], int]) -> Iterator[None]:
-    """Counts pairs of lines of `ROOMS` that run one after the other."""
+    """Count pairs of lines of `ROOMS` that run one after the other."""
     files: dict[str, bool] = {}
 
     def start(frame: FrameType, event: str, arg: Any) -> Any:
@@ -67,7 +67,7 @@ def followed(edges: dict[tuple[str, int, int], int]) -> Iterator[None]:
 
 
 def reached(target: Target, data: bytes, folder: Path) -> Reached:
-    """Raises what nobody may raise. The same for the same bytes."""
+    """Return what the data reaches: the same for the same bytes. Raise any error that is not ours."""
     edges: dict[tuple[str, int, int], int] = {}
     said = "read"
     with followed(edges):
@@ -79,7 +79,7 @@ def reached(target: Target, data: bytes, folder: Path) -> Reached:
 
 
 class Growing:
-    """``kept``: what reached something new, and soon: what takes longer than `KEPT_S` is tried, and not mutated."""
+    """``kept``: data that reached something new. Data that takes longer than `KEPT_S` is tried, and not mutated."""
 
     def __init__(self, target: Target, corpus: Path, folder: Path, clock: Clock) -> None:
         self._target, self._corpus, self._folder, self._clock = target, corpus, folder, clock
@@ -88,7 +88,7 @@ class Growing:
         self.cases = 0
 
     def run(self, seeds: list[bytes], seconds: float) -> Path | None:
-        """Until the time is over: None. Or until a promise breaks: the file that breaks it."""
+        """Fuzz until the time is over and return None, or until a promise breaks and return the file that breaks it."""
         (self._corpus / "bad").mkdir(parents=True, exist_ok=True)
         earlier = [file.read_bytes() for file in sorted(self._corpus.iterdir()) if file.is_file()]
         until = self._clock.monotonic() + seconds
