@@ -8,7 +8,7 @@ from tierstate.state.ids import FactId, TopicIdPartition
 from tierstate.state.keys import partition_prefix
 
 LATER = "7.1.0"
-"""The release that first reads these."""
+"""The first release that reads these facts."""
 _UNKNOWN = b"\xc3\x01" + b"\x77" * 8
 
 

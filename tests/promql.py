@@ -23,7 +23,7 @@ TOKEN = re.compile(
     re.VERBOSE,
 )
 BINARY = (("or",), ("and", "unless"), ("==", "!=", ">", "<", ">=", "<="), ("+", "-"), ("*", "/"))
-"""From what binds least to what binds most."""
+"""The operators, from the weakest binding to the strongest."""
 SETS = ("or", "and", "unless")
 RESERVED = {*SETS, "by", "on", "offset", "without", "ignoring", "bool", "group_left", "group_right"}
 
@@ -56,7 +56,7 @@ class Metric:
 
     labels: frozenset[str]
     counts: bool = False
-    """It only grows, but for restarts."""
+    """Whether it only grows, except at restarts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Expression:
 
 
 MetricOf = Callable[[str, Mapping[str, str]], Metric]
-"""By name and the values of its ``=`` matchers. Raises KeyError."""
+"""Return the metric by its name and the values of its ``=`` matchers. Raises KeyError."""
 
 
 def read(text: str, metric_of: MetricOf) -> Expression:

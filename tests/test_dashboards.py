@@ -52,7 +52,7 @@ class Exposed:
 
     jobs: Mapping[str, Mapping[str, Metric]]
     pages: Mapping[str, str]
-    """As they were read."""
+    """The pages as they were read."""
 
     def metric_of(self, name: str, matchers: Mapping[str, str]) -> Metric:
         """Return a metric, of one job if a selector names one. Raises KeyError."""

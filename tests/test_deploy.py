@@ -161,7 +161,7 @@ def test_the_agent_announces_a_management_address_that_others_reach() -> None:
 
 @pytest.mark.parametrize("service", ["agent", "gateway", "proxy"])
 def test_the_management_port_is_the_one_that_prometheus_scrapes(service: str) -> None:
-    """In a container it listens on every address."""
+    """The process listens on every address of its container."""
     management, unset = settings_of(service).management, Settings().management
     listens, usual = {
         "agent": (management.of_agent, unset.of_agent),
@@ -310,7 +310,7 @@ def variables_of(name: str) -> dict[str, str]:
 def test_a_unit_runs_commands_that_exist_and_an_agents_checks_keep_it_from_nothing(
     name: str, before: list[list[str]]
 ) -> None:
-    """With the hyphen the agent starts whatever the command finds, and refuses by itself what it cannot do without."""
+    """The hyphen lets the agent start whatever the command finds; the agent refuses what it cannot do without."""
     service = unit(name)["Service"]
     assert all(each.startswith("-") for each in service.get("ExecStartPre", []))
     service["ExecStartPre"] = [each.removeprefix("-") for each in service.get("ExecStartPre", [])]

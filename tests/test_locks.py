@@ -19,7 +19,7 @@ EXTRAS = {
     "table": ["azure", "columns", "gcs", "gateway", "lake", "registry"],
     "dev": [*PROJECT["optional-dependencies"]],
 }
-"""By lock: what it adds to the core. A store's client is what an agent may need as much as a gateway."""
+"""The extras that each lock adds to the core. An agent may need a store's client as much as a gateway."""
 
 
 def text_of(lock: str) -> str:

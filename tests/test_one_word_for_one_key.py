@@ -22,7 +22,7 @@ FORMATS = Path(__file__).resolve().parents[1] / "docs" / "formats.md"
 INSTEAD = {banned: word for word, synonyms in WORDS.items() for banned in synonyms}
 
 HTTP_ALONE = {"remote_log_bytes", "copied_to", "local_only_records", "overlap", "leases", "unavailable", "facts_lost"}
-"""What the gateway says of a partition and `describe` does not: it has the agent's own word, and `tierstate leases`."""
+"""Keys of a partition that the gateway has and `describe` lacks: it shows the agent's own; see `tierstate leases`."""
 
 
 @pytest.mark.parametrize("keys", [keys_of_commands, keys_of_http])

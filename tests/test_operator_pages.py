@@ -49,7 +49,7 @@ def text_under(page: Path, anchor: str) -> str:
 # --- what is typed ---------------------------------------------------------------------------------------------------
 
 MEANT = {"T": "t", "T:P": "t:0", "T[:P]": "t:0", "T_ID[:P]": "t", "TOPIC_ID:0": "t:0", "OFFSET": "1", "N": "1"}
-"""What pages write for a name or a number, and what stands for it here."""
+"""Placeholders of the pages for a name or a number, and their values here."""
 
 
 def words_of(command: str) -> list[str]:
@@ -120,7 +120,7 @@ def test_what_acts_on_the_page_for_an_outage_says_so() -> None:
 
 
 VERDICTS = {"not healthy", "not ready"}
-"""What the management port answers (`test_production.py` asks it)."""
+"""Answers of the management port (`test_production.py` asks it)."""
 
 
 def test_every_message_that_the_page_for_an_outage_quotes_is_one_of_ours() -> None:

@@ -25,7 +25,7 @@ TIERS = {
     "alerts": "alerts",
     "all": "not containers",
 }
-"""The marker expression of each verb."""
+"""The marker expression of each make target."""
 EXPLORING = "exploring"
 """The hypothesis profile of `make nightly`. In all other runs, examples are the same in every run."""
 

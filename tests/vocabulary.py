@@ -20,7 +20,7 @@ from tierstate.state import errors
 ROOMS = Path(__file__).resolve().parents[1] / "src" / "tierstate"
 ROOM_NAMES = sorted(room.name for room in ROOMS.iterdir() if room.is_dir())
 PRINTING = ("app", "api", "cli")
-"""Floors whose dict literals are answers, or parts of them."""
+"""Layers whose dict literals are answers, or parts of them."""
 
 WORDS = {
     "topic": ("topic_name",),
@@ -48,13 +48,13 @@ WORDS = {
     "expires_at": ("until", "expires"),
     "executed": ("released", "done"),
 }
-"""The word, and what nobody calls the same thing. Times are ms since the epoch."""
+"""Each word, and the synonyms that are not allowed. Times are ms since the epoch."""
 
 ELSEWHERE = {
     "first": "a position in the tier-state topic, an index, a port",
     "last": "likewise",
 }
-"""Words of that list that the facts of errors use for something else."""
+"""Synonyms in that list that the facts of errors use for something else."""
 
 PRINTED = ("Counted", "EndTransaction", "Obeyed", "PartitionFacts", "PartitionStatus", "PinnedBy", "Replayed")
 """Classes whose values are printed whole, wherever they are."""

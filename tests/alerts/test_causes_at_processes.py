@@ -37,7 +37,7 @@ watching.SLACK_S, watching.BROKER_S = 5.0, 5.0
 from tierstate.cli.main import main
 sys.exit(main())
 """
-"""An agent that takes a thread for hanging after 10 s, not after 40 minutes."""
+"""The command line of an agent that considers a thread hanging after 10 s, not after 40 minutes."""
 
 
 @dataclass

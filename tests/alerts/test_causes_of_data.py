@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.alerts, pytest.mark.kafka]
 RECORDS = 2_500
 AGENT = ("--set", "sweep.grace=15s", "--set", "expire.grace=0s")
 FILE_BYTES = 400_000
-"""A file of the gateway's disk may be as large: less than a chunk of the topic ``wide``."""
+"""The size limit of a file on the gateway's disk: less than a chunk of the topic ``wide``."""
 
 
 @dataclass
@@ -92,7 +92,7 @@ class World:
 Cause = Callable[[World], Iterator[None]]
 CAUSES: list[Cause] = []
 ALERTS: dict[str, Mapping[str, str]] = {}
-"""Alert to what of its expression is too long for a test."""
+"""Alert to the parts of its expression that are too long for a test."""
 
 
 def makes(*alerts: str, instead: Mapping[str, str] | None = None) -> Callable[[Cause], Cause]:

@@ -50,7 +50,7 @@ class Life:
     watched: Watched
     alertmanager: str
     listens: str
-    """Where each agent of this broker answers, one after the other."""
+    """The address of this broker's agents, one after the other."""
     agent: Running
     url: str
     proxy: Running

@@ -99,7 +99,7 @@ class MemoryReader:
         self.local_start = 0
         self.last_stable: int | None = None
         self.found: int | None = None
-        """What `offset_for_time` finds."""
+        """The answer of `offset_for_time`."""
 
     def append(
         self,

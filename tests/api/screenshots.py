@@ -23,7 +23,7 @@ PAGES = {
     "topic": ("#/orders", "this group stands in the remote tier", 860),
     "records": ("#/orders/0/69995?count=12", "this group stands in the remote tier", 740),
 }
-"""Where it is, what is on it once it is drawn, and how much of it is shown."""
+"""The address of each page, a text that is on it once it is drawn, and how much of it is shown."""
 
 
 @contextmanager

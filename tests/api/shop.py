@@ -45,7 +45,7 @@ from tierstate.state.segment import AbortedRanges, Compression, CopyAttempt, Rem
 from tierstate.state.termless_facts import OperatorOrder, OrderKind, ReaderLease
 
 END = 1_767_225_600_000
-"""When the newest record was written, everywhere."""
+"""The time of the newest record, everywhere."""
 DAY = 86_400_000
 BYTES = 1 << 30
 
@@ -68,7 +68,7 @@ class Kept:
     lease: bool = False
     lag: int = 0
     groups: dict[str, float] = field(default_factory=dict)
-    """To how far it has come, of the whole log."""
+    """Group to its position, as a fraction of the whole log."""
 
     def end(self, partition: int) -> int:
         return int((self.segments + 0.6) * self.records * (1 - 0.07 * (partition % 5)))

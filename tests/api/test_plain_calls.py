@@ -18,7 +18,7 @@ from tierstate.runtime.gateway_settings import Gateway
 
 FORMS = (NDJSON, KAFKA_BINARY, JSON, ARROW, BATCHES)
 LONG_WAY = {"timeout_ms": "0"}
-"""Not a parameter that is read plainly, and no different call."""
+"""A parameter that the plain way does not read, and that does not change the call."""
 
 
 def alike(call: Call, media_type: str, path: str = RECORDS, **query: Any) -> int:

@@ -36,7 +36,7 @@ def answer_of(client: socket.socket) -> tuple[int, dict[str, str], Any]:
 def test_a_call_with_two_lengths_is_refused_and_ends_its_connection(
     serve: Serve, method: str, path: str, auth: GatewayAuth
 ) -> None:
-    """What follows may be a second request, which is smuggled past a proxy (RFC 9112, 6.1)."""
+    """The rest may be a second request, which is smuggled past a proxy (RFC 9112, 6.1)."""
     lines = (f"{method} {path} HTTP/1.1", "Host: localhost", "Content-Length: 0", "Transfer-Encoding: chunked", "", "")
     with connected(serve(MemoryReader(), auth=auth)) as client:
         client.sendall("\r\n".join(lines).encode() + b"0\r\n\r\n")

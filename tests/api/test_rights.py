@@ -51,7 +51,7 @@ BINDINGS: dict[str, tuple[list[tuple[AclOperation, AclPermissionType]], str]] = 
     "is-denied": ([(READ, ALLOW), (AclOperation.ALL, DENY)], "nothing"),
     "has-none": ([], "nothing"),
 }
-"""What ``guest`` is bound to, and what that lets it do."""
+"""The bindings of ``guest``, and what they allow."""
 DESCRIBING = [
     "",
     "/partitions/0",
@@ -81,7 +81,7 @@ class Guarded:
     running: Running
     url: str
     relaying: str
-    """Of a gateway that takes Kafka's own bearer tokens, and may make no delegation token."""
+    """The URL of a gateway that takes Kafka's own bearer tokens, and may make no delegation token."""
     authority: Path
     clients: Path
 

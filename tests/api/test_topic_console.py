@@ -1,4 +1,4 @@
-"""A topic's page in a real browser: bars lie where offsets and times do, and show which tier has what and who reads."""
+"""A topic's page in a real browser: bars lie where offsets and times do, and show the tiers and the readers."""
 
 from __future__ import annotations
 

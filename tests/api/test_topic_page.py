@@ -1,4 +1,4 @@
-"""What a topic's page asks for in addition to the partitions: times, facts, the topic's own row of the overview."""
+"""A topic's page asks for more than its partitions: times, facts, the topic's own row of the overview."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required"
 BEARER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
 PASSWORDS = {"admin": "a", "guest": "g", "agent": "c", "reader": "r", "operator": "o"}
-"""Of every user; only ``admin`` may everything."""
+"""The password of every user; only ``admin`` has all rights."""
 
 
 def self_signed(folder: Path, common_name: str = "sandbox") -> tuple[Path, Path]:

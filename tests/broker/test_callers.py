@@ -43,7 +43,7 @@ EXPECTED = {
     "not-there": NONE,
 }
 ODD = "a=b,r=c"
-"""A name with SCRAM's own signs: unquoted it would be another user's with an extension."""
+"""A name with SCRAM's own signs: without quoting it would be another user's name with an extension."""
 USER, CREATE_TOKENS = 7, 13
 
 

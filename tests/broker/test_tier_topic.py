@@ -54,7 +54,7 @@ def topic(request: pytest.FixtureRequest, name: str) -> Iterator[TierTopic]:
 
 
 Beheaded = tuple[TierTopic, Position]
-"""A topic whose partition 1 had five records of which two are left, and where it begins now."""
+"""A topic whose partition 1 had five records, of which two are left, and its log start."""
 
 
 @pytest.fixture

@@ -77,7 +77,7 @@ def test_a_partition_that_no_agent_has_begun_obeys_nobody() -> None:
 
 
 def test_an_order_is_given_to_a_log_that_a_term_knows() -> None:
-    """In an epoch without a term, the view may contain records that an election lost."""
+    """The view of an epoch without a term may contain records that an election lost."""
     for known in (LeaderEpoch(1), None):
         plan_delete(view_of(), replace(BOUNDS, leader_epoch=known), Offset(100), False, NOW)
     later = replace(BOUNDS, leader_epoch=LeaderEpoch(2))

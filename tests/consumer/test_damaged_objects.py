@@ -21,7 +21,7 @@ from tierstate.state.errors import CorruptData
 pytestmark = pytest.mark.kafka
 RECORDS = 400
 BYTE_OF_BATCH = {"base offset": 3, "length": 11, "magic": 16, "records": 200}
-"""A byte of a batch that is flipped: of its header, which no CRC covers, or of its records."""
+"""Bytes of a batch that are flipped: in its header, which no CRC covers, or in its records."""
 
 
 @pytest.fixture(autouse=True)

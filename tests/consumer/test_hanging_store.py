@@ -20,7 +20,7 @@ from tierstate.sandbox.kafka import KafkaSandbox
 BUCKET, KEY, SECRET, REGION = "consumed", "a-consumer", "and-its-secret", "us-east-1"
 RECORDS = 400
 PATIENCE_MS = 6000
-"""Of the group; the shortest that a broker allows."""
+"""The session and poll time-outs of the group; the shortest that a broker allows."""
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from tierstate.runtime.clock import SystemClock
 from tierstate.sandbox.kafka import KafkaSandbox
 
 SEGMENT = 60
-"""Records in a segment, about."""
+"""The approximate number of records in a segment."""
 PATIENCE_S = 60.0
 
 

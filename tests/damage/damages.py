@@ -27,7 +27,7 @@ FIELDS = {
     "record count": (57, 61),
     "records": (61, None),
 }
-"""Of a record batch: from which byte to which."""
+"""The fields of a record batch: first byte, and end."""
 INDEX_NAMES = {
     IndexKind.OFFSET: "offset index",
     IndexKind.TIME: "time index",
@@ -46,7 +46,7 @@ class Damage:
     how: str
     objects: Objects
     aim: str = ""
-    """Which byte, batch or field."""
+    """The byte, the batch or the field."""
 
     @property
     def row(self) -> tuple[str, str]:

@@ -33,10 +33,10 @@ PAGE = Path(__file__).parents[2] / "docs" / "proof.md"
 RESULTS = Path(__file__).parent / "results.json"
 BEGIN, END = "<!-- damage -->\n", "<!-- /damage -->"
 PART = Extent(Offset(57), Offset(66))
-"""Within the damaged segment: it begins and ends inside a batch, and a leader epoch begins in it."""
+"""A range within the damaged segment: it begins and ends inside a batch, and a leader epoch begins in it."""
 EQUAL, REFUSED, LATE, SILENT, UNNAMED, BROKEN = "equal", "refused", "late", "silent", "unnamed", "broken"
-"""Delivered as it was written; refused by an error that names the object or the partition; refused when wrong records
-were handed out before; nothing was said of what is wrong; an error without a name; one that is none of ours."""
+"""Delivered as it was written; refused by an error that names the object or the partition; refused after wrong records
+were handed out; damage that was not reported; an error without a name; an error that is not ours."""
 FAULTS = (LATE, SILENT, UNNAMED, BROKEN)
 WHOLE_COLUMN, CONSUMER, PIECES_COLUMN, PART_COLUMN, TIME_COLUMN, DUMP, CHECKS, VERIFY = (
     "from end to end",
@@ -99,7 +99,7 @@ def _checked(segments: Segments, check: Callable[[], Iterable[object]]) -> tuple
 
 
 Probe = tuple[str, str, Callable[[], tuple[str, str]]]
-"""Column, reader, and what asks it."""
+"""Column, reader, and the function that runs it."""
 
 
 @contextmanager

@@ -65,7 +65,7 @@ from tierstate.state.routing import Tier
 from tierstate.storage.memory import MemoryStore
 
 SMALL = 600
-"""Bytes: reads of a few batches each, where others take a segment at once."""
+"""The size in bytes of reads of a few batches each, where other readers take a segment at once."""
 Rows = Callable[[Segments, Extent], Iterator[Row]]
 
 
@@ -318,13 +318,13 @@ SEGMENTS = (
     Reader("consume", consume),
     Reader("consume --source bucket", consume_from_bucket),
 )
-"""They read segments in their order, and prove each one that they read from end to end."""
+"""Readers that read segments in their order, and prove each one that they read from end to end."""
 PIECES = (
     Reader("gateway, stored batches", gateway_batches),
     Reader("gateway, JSON", gateway_json),
     Reader("proxy", proxy),
 )
-"""They are asked for an offset at a time."""
+"""Readers that are asked for one offset at a time."""
 OTHERS = (
     Reader("TieredConsumer", consumer),
     Reader("by time", by_time, whole=True, of_rows=False),

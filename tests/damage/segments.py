@@ -36,7 +36,7 @@ KEYRING = Path(__file__).parents[1] / "data" / "aiven-kafka" / "keyring.toml"
 KEYS = KeyRing.load(KEYRING)
 TOPIC, TOPIC_ID = "t", TopicId.of(b"damaged-topic-id")
 CHUNK_BYTES, SEGMENT, BATCH = 512, 40, 4
-"""Offsets of a segment, and of a batch of records."""
+"""Bytes of a chunk; offsets of a segment, and of a batch of records."""
 DAMAGED = 1
 """The number of the segment that is damaged."""
 EPOCHS = ((3, 0), (5, 60))
@@ -48,7 +48,7 @@ Row = tuple[int, int, bytes | None, bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How to make segments. ``layout``: full (a record for each offset), transactions, or compacted.
+    """The form of the segments. ``layout``: full (a record for each offset), transactions, or compacted.
 
     ``older``: as releases made them that wrote no checksums of chunks.
     """

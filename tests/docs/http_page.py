@@ -26,7 +26,7 @@ from tierstate.api.problems import INVALID_PARAMETER, OF_ERROR, UNKNOWN_PARTITIO
 
 PAGE = Path(__file__).parents[2] / "docs" / "http.md"
 OPEN, GUARDED = "http://127.0.0.1:8080", "https://127.0.0.1:8443"
-"""As the page calls them."""
+"""The addresses on the page."""
 _BLOCK = re.compile(r"(?<=^```console\n).*?(?=^```$)", re.MULTILINE | re.DOTALL)
 _OURS = (
     (re.compile(r"^(date: ).*$", re.MULTILINE), r"\1…"),
@@ -34,7 +34,7 @@ _OURS = (
     (re.compile(r"(retry.after\W{1,3})\d+", re.IGNORECASE), r"\1…"),
     (re.compile(r"^(content-length: ).*$", re.MULTILINE), r"\1…"),
 )
-"""What is another's on another machine, on another day, or with another version of a compressor."""
+"""Values that differ between machines, days, and versions of a compressor."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ PYTHON = {
     "isolation": "`read_committed` or `read_uncommitted`, which shows aborted transactions too.",
     "settings": 'Any [setting](settings.md) by its name: `{"store.endpoint": "https://…", "encryption.keyring": "…"}`.',
 }
-"""What each parameter of `read_records` means."""
+"""The meaning of each parameter of `read_records`."""
 COLUMNS = {
     "key": "",
     "value": "",

@@ -31,7 +31,7 @@ GROUPS = {
     "transaction": ("$ tierstate describe orders:0",),
     "recovery": ("$ tierstate recover\n",),
 }  # fmt: skip
-"""How the blocks that each test types begin."""
+"""The begin of each block, by the test that types it."""
 
 
 def block(begin: str) -> Block:

@@ -65,7 +65,7 @@ def test_an_option_that_is_said_to_be_ignored_changes_nothing(name: str) -> None
 
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
 def test_every_option_of_the_table_is_looked_at(option: Option) -> None:
-    """No option is ignored: a wrong value is refused, and any other value changes what is read."""
+    """Every option counts: a wrong value is refused, and any other value changes what is read."""
     assert parsed({**BASE, option.name: "somebody's"}) != parsed(BASE)
 
 

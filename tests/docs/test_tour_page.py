@@ -18,9 +18,9 @@ pytestmark = [pytest.mark.kafka, pytest.mark.extended, pytest.mark.timeout(600)]
 BLOCKS = executed("docs/tour.md", __file__)
 RECORDS = frozenset({"60000", "60,000"})
 FILES = {"state_dir": "tierstate.toml", "import json": "produce.py"}
-"""The name that the page gives to a file which begins so."""
+"""The name of a file on the page, by the begin of its text."""
 PROGRAMS = {"from tierstate import": "60000\n", "import tierstate.spark": "|   60000|          0|      59999|\n"}
-"""The last line of a program that begins so, as the page's comments have it."""
+"""The last line that a program prints, by the begin of its text, as the page's comments show it."""
 
 
 @pytest.fixture

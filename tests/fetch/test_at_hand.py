@@ -75,7 +75,7 @@ def test_what_is_at_hand_is_what_a_read_brings(
 
 @pytest.mark.parametrize("offset", [1, 37, 400])
 def test_an_offset_within_a_batch_is_read_again(golden_log: Make, offset: int) -> None:
-    """No read has looked up where its batch begins."""
+    """The beginning of its batch was not looked up before."""
     golden = golden_log(clock=ManualClock())
     golden.reader.fetch("t", 0, 0, tier=Tier.REMOTE)
     assert at_hand(golden, offset) is None

@@ -29,7 +29,7 @@ from tierstate.storage.object_store import RangeNotSatisfiable
 from tierstate.storage.patience import Limits
 
 DATA = bytes(range(256)) * 40
-"""Of every object."""
+"""The content of every object."""
 SEGMENT = segment(1, 0, 9, (0, 0))
 
 

@@ -31,7 +31,7 @@ from tierstate.state.routing import Isolation, Tier
 NewGolden = Callable[..., Golden]
 CASE = "opentxn"
 LATER = 861
-"""A segment whose index has an abort that began in segments before it."""
+"""The base offset of a segment whose index has an abort that began in segments before it."""
 
 
 def folder_without(tmp_path: Path, base: int, number: int, producer: int | None = None) -> Path:

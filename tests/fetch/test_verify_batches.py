@@ -29,7 +29,7 @@ from tierstate.storage.segment.reader import read_manifest
 
 CHUNK_BYTES, PLAIN = 1000, 4000
 SIZES = (1, 40, 3, 500, 2500, 1, 1, 200, 90)
-"""Of values: some chunks begin inside a batch, in some no batch begins."""
+"""The sizes of values: some chunks begin inside a batch, and in some no batch begins."""
 
 
 @pytest.fixture

@@ -149,7 +149,7 @@ class TwoTiers:
         self._segments = 0
         self.compression = Compression.ZSTD
         self.keys: KeyRing | None = None
-        """What encrypts the segments; None: they are not encrypted."""
+        """The keys that encrypt the segments; None: they are not encrypted."""
         self.random: Callable[[int], bytes] = os.urandom
         self.term = Term(LeaderEpoch(0), Position(0), FactId.of(bytes(16)))
 
@@ -288,9 +288,9 @@ class FolderTier:
         self.epochs = [(int(entry.epoch), int(entry.start_offset)) for entry in folder.lineage().entries]
         self.epoch: LeaderEpoch | None = LeaderEpoch(self.epochs[-1][0])
         self.asked: list[int] = []
-        """Epochs whose end was asked for."""
+        """The epochs whose end was asked for."""
         self.answers: list[Callable[[], None]] = []
-        """Run before each answer, first in first out: how a test lets something happen in between."""
+        """Run before each answer, first in first out, so that a test lets something happen in between."""
 
     def bounds(self, topic: str, partition: TopicIdPartition) -> LocalBounds:
         self._happen()
@@ -399,5 +399,5 @@ class Golden:
     gets: list[Callable[[str], None]]
     """Run before each read of the store, first in first out."""
     fetched: list[RemoteFetched]
-    """Every request for readers."""
+    """All requests for readers."""
     control: OneTopic

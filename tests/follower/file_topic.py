@@ -32,7 +32,7 @@ from tierstate.storage.open import open_store
 
 PARTITIONS = 3
 AT_ONCE = 10
-"""Records of a batch: small, so that there are many write batches to be killed in."""
+"""Records of a batch: few, so that there are many write batches in which to kill the process."""
 
 
 class FileTopic(MemoryTierTopic):

@@ -33,7 +33,7 @@ from tierstate.state.view import MemoryView, ViewStore
 
 NOW = SystemClock().now_ms()
 MOST_KIB = 64
-"""A few checkpoints of these topics."""
+"""The size of a few checkpoints of these topics."""
 
 
 class Written:

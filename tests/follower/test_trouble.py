@@ -1,4 +1,4 @@
-"""A disk that fills, a broker that goes away, a topic that is re-created: callers are told, nothing is missing."""
+"""A disk that fills, a broker that goes away, a topic that is re-created: callers get an error, nothing is missing."""
 
 from __future__ import annotations
 

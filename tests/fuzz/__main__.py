@@ -24,9 +24,9 @@ from tierstate.runtime.clock import SystemClock
 from tierstate.state.errors import TierstateError
 
 WARM_AFTER = 5
-"""Seeds, plain ones: what is compiled and reserved then (Arrow's pool: 1 GiB) is no case's."""
+"""After this many plain seeds, everything that is compiled and reserved once (Arrow's pool: 1 GiB) is there."""
 CASE_S = 60
-"""Of a machine with much else to do."""
+"""The time limit on a machine with much other work."""
 
 
 def data_bytes() -> int:

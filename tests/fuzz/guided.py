@@ -28,7 +28,7 @@ from tierstate.runtime.clock import Clock
 from tierstate.state.errors import TierstateError
 
 CASE_S = 120
-"""Of a machine with much else to do, line by line."""
+"""The time limit on a machine with much other work, line by line."""
 KEPT_S = 1.0
 ROOMS = ("/log/", "/schemas/", "/storage/segment/")
 

@@ -10,7 +10,7 @@ import google_crc32c
 
 EXTREMES = (0, 1, -1, 127, -128, 2**15 - 1, 2**31 - 1, -(2**31), 2**32 - 1, 2**62, 2**63 - 1, -(2**63))
 HEADER = 61
-"""Of a record batch, in bytes; its length is at 8, its CRC, of all from 21 on, at 17."""
+"""The bytes of a record batch's header. The length is at 8; the CRC of all bytes from 21 on is at 17."""
 
 
 def flip(data: bytearray, random: Random, others: Sequence[bytes]) -> None:

@@ -55,7 +55,7 @@ MIB = 1 << 20
 NAME = "the-file"
 DATA = Path(__file__).parents[1] / "data"
 WHOLE_BYTES = 20_000
-"""So much of a golden log is a seed: enough for several batches of each codec."""
+"""The part of a golden log that is a seed: enough for several batches of each codec."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Target:
     read: Callable[[bytes, Random, Path], None]
     room: int
     deep: Callable[[list[bytes], Random], bytes] | None = None
-    """Faults that get past what refuses most of them."""
+    """Faults that get past the checks which refuse most faults."""
 
     def case(self, seeds: list[bytes], random: Random) -> bytes:
         if self.deep is not None and random.random() < 0.6:
