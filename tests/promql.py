@@ -76,12 +76,12 @@ MetricOf = Callable[[str, Mapping[str, str]], Metric]
 def read(text: str, metric_of: MetricOf) -> Expression:
     """Return the parsed expression. Raises PromqlError."""
     parser = _Parser(text, metric_of)
-    found = parser.expression()
+    result = parser.expression()
     if parser.next != ("end", ""):
         parser.fail(f"unexpected {parser.next[1]!r}")
-    if found.type is Type.RANGE:
+    if result.type is Type.RANGE:
         parser.fail("a range is no result")
-    return found
+    return result
 
 
 class _Parser:
@@ -96,12 +96,12 @@ class _Parser:
         tokens, at = [], 0
         text = text.rstrip()
         while at < len(text):
-            found = TOKEN.match(text, at)
-            if found is None:
+            token = TOKEN.match(text, at)
+            if token is None:
                 raise PromqlError(f"cannot read {text[at : at + 20]!r} in: {' '.join(text.split())}")
-            kind = str(found.lastgroup)
-            tokens.append((kind, found[kind]))
-            at = found.end()
+            kind = str(token.lastgroup)
+            tokens.append((kind, token[kind]))
+            at = token.end()
         return tokens
 
     # --- tokens ------------------------------------------------------------------------------------------------------
@@ -119,10 +119,10 @@ class _Parser:
         return None
 
     def need(self, *wanted: str) -> str:
-        found = self.take(*wanted)
-        if found is None:
+        token = self.take(*wanted)
+        if token is None:
             self.fail(f"{' or '.join(wanted)} is missing before {self.next[1]!r}")
-        return str(found)
+        return str(token)
 
     def need_kind(self, wanted: str) -> str:
         kind, value = self.next
@@ -163,9 +163,9 @@ class _Parser:
 
     def _postfix(self) -> Expression:
         if self.take("("):
-            found = self.expression()
+            operand = self.expression()
             self.need(")")
-            return found
+            return operand
         if self.next[0] == "number":
             self._at += 1
             return Expression(Type.SCALAR)
@@ -198,13 +198,13 @@ class _Parser:
 
     def _arguments(self, name: str, types: tuple[Type, ...]) -> list[Expression]:
         self.need("(")
-        found = [self.expression()]
+        operands = [self.expression()]
         while self.take(","):
-            found.append(self.expression())
+            operands.append(self.expression())
         self.need(")")
-        if tuple(each.type for each in found) != types:
-            self.fail(f"{name} takes {[each.value for each in types]}, not {[each.type.value for each in found]}")
-        return found
+        if tuple(each.type for each in operands) != types:
+            self.fail(f"{name} takes {[each.value for each in types]}, not {[each.type.value for each in operands]}")
+        return operands
 
     def _selector(self, name: str) -> Expression:
         matchers: dict[str, str] = {}

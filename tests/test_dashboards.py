@@ -68,21 +68,21 @@ class Exposed:
 
 def metrics_in(exposition: str) -> dict[str, Metric]:
     """Return metrics with the announced types, and the labels of the samples; without a sample, those of our tables."""
-    found: dict[str, Metric] = {}
+    metrics: dict[str, Metric] = {}
     for family in text_string_to_metric_families(exposition):
         counts = family.type in ("counter", "histogram")
         for sample in family.samples:
             labels = TARGET | frozenset(sample.labels)
-            assert found.get(sample.name, Metric(labels, counts)).labels == labels, (
+            assert metrics.get(sample.name, Metric(labels, counts)).labels == labels, (
                 f"{sample.name} has two sets of labels"
             )
-            found[sample.name] = Metric(labels, counts)
+            metrics[sample.name] = Metric(labels, counts)
         name = f"{family.name}_total" if family.type == "counter" else family.name
         table = {**COUNTERS, **TALLIES, **GAUGES}.get(name)
         if table is not None:
             declared = Metric(TARGET | frozenset(table[1]), counts)
-            assert found.setdefault(name, declared) == declared, f"{name} is not what its table says"
-    return found
+            assert metrics.setdefault(name, declared) == declared, f"{name} is not what its table says"
+    return metrics
 
 
 @pytest.fixture(scope="module")
@@ -122,8 +122,8 @@ def of_serving(running: Running) -> str:
 
 @pytest.mark.kafka
 def test_every_metric_that_is_declared_is_exposed_by_a_process_that_serves(exposed: Exposed) -> None:
-    found = {name.removesuffix("_count") for metrics in exposed.jobs.values() for name in metrics}
-    assert {*COUNTERS, *TALLIES, *SECONDS, *GAUGES} - found == set()
+    names = {name.removesuffix("_count") for metrics in exposed.jobs.values() for name in metrics}
+    assert {*COUNTERS, *TALLIES, *SECONDS, *GAUGES} - names == set()
 
 
 @pytest.mark.kafka
@@ -233,13 +233,13 @@ def test_every_job_of_ours_is_a_kind_of_process_that_exposes_metrics(exposed: Ex
 
 
 def board_of(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(path.read_text())
-    return found
+    board: dict[str, Any] = json.loads(path.read_text())
+    return board
 
 
 def panels_of(path: Path) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = board_of(path)["panels"]
-    return found
+    panels: list[dict[str, Any]] = board_of(path)["panels"]
+    return panels
 
 
 def drawn(path: Path) -> list[dict[str, Any]]:
@@ -272,16 +272,16 @@ def test_a_variable_asks_for_a_label_that_is_exposed(path: Path, exposed: Expose
     assert list(variables) == ["datasource", "cluster", "topic"]
     for name in ("cluster", "topic"):
         query = variables[name]["query"]["query"]
-        found = re.fullmatch(r"label_values\((.+), (\w+)\)", query)
-        assert found is not None, query
-        assert found[2] in promql.read(found[1], exposed.metric_of).labels
+        match = re.fullmatch(r"label_values\((.+), (\w+)\)", query)
+        assert match is not None, query
+        assert match[2] in promql.read(match[1], exposed.metric_of).labels
 
 
 @pytest.mark.kafka
 def test_every_metric_of_ours_that_a_process_exposes_is_drawn_or_alarmed_on(exposed: Exposed) -> None:
-    asked = [target["expr"] for path in BOARDS for panel in drawn(path) for target in panel["targets"]]
-    asked += [rule["expr"] for rule in RULES]
-    used = {metric for text in asked for metric in promql.read(text, exposed.metric_of).metrics}
+    expressions = [target["expr"] for path in BOARDS for panel in drawn(path) for target in panel["targets"]]
+    expressions += [rule["expr"] for rule in RULES]
+    used = {metric for text in expressions for metric in promql.read(text, exposed.metric_of).metrics}
     ours = {name for metrics in exposed.jobs.values() for name in metrics if name in {*COUNTERS, *TALLIES, *GAUGES}}
     assert ours - used == set()
 
@@ -320,14 +320,14 @@ def test_panels_do_not_lie_on_each_other_and_are_told_apart(path: Path) -> None:
 def test_every_selector_of_a_panel_shows_the_chosen_cluster_only(path: Path, exposed: Exposed) -> None:
     for panel in drawn(path):
         for target in panel["targets"]:
-            asked: list[str] = []
+            jobs: list[str] = []
 
-            def metric_of(name: str, matchers: Mapping[str, str], asked: list[str] = asked) -> Metric:
+            def metric_of(name: str, matchers: Mapping[str, str], asked: list[str] = jobs) -> Metric:
                 asked.append(name)
                 return exposed.metric_of(name, matchers)
 
             promql.read(target["expr"], metric_of)
-            assert target["expr"].count('cluster=~"$cluster"') == len(asked), panel["title"]
+            assert target["expr"].count('cluster=~"$cluster"') == len(jobs), panel["title"]
 
 
 # --- the reader of PromQL itself -------------------------------------------------------------------------------------

@@ -36,9 +36,9 @@ ROOT = Path(__file__).resolve().parents[1]
 def compose(variables: Mapping[str, str]) -> dict[str, Any]:
     """Return compose.yaml as an engine reads it with these variables: ``${NAME:-default}``."""
     text = (ROOT / "compose.yaml").read_text()
-    found = yaml.safe_load(re.sub(r"\$\{(\w+):-([^}]*)\}", lambda match: variables.get(match[1], match[2]), text))
-    assert isinstance(found, dict)
-    return found
+    document = yaml.safe_load(re.sub(r"\$\{(\w+):-([^}]*)\}", lambda match: variables.get(match[1], match[2]), text))
+    assert isinstance(document, dict)
+    return document
 
 
 COMPOSE = compose({})
@@ -288,16 +288,16 @@ UNITS = ["agent", "gateway", "proxy"]
 def unit(name: str) -> dict[str, dict[str, list[str]]]:
     """Return sections, keys and every value of a key (systemd lets keys repeat)."""
     text = (ROOT / "deploy" / f"tierstate-{name}.service").read_text()
-    found: dict[str, dict[str, list[str]]] = {}
+    sections: dict[str, dict[str, list[str]]] = {}
     section = ""
     for line in text.splitlines():
         if line.startswith("["):
             section = line.strip("[]")
-            found[section] = {}
+            sections[section] = {}
         elif "=" in line and not line.startswith("#"):
             key, _, value = line.partition("=")
-            found[section].setdefault(key, []).append(value)
-    return found
+            sections[section].setdefault(key, []).append(value)
+    return sections
 
 
 def variables_of(name: str) -> dict[str, str]:
@@ -326,14 +326,14 @@ def test_a_unit_runs_commands_that_exist_and_an_agents_checks_keep_it_from_nothi
 def test_what_an_agent_cannot_do_without_it_refuses_itself(tmp_path: Path) -> None:
     """The unit's check keeps no agent from starting; a wrong login is refused in `tests/broker/test_security.py`."""
     settings = ["--bootstrap-server", "127.0.0.1:1", "--store", tmp_path.as_uri()]
-    for wrong, said in (
+    for wrong, text in (
         (["--set", "copy.lagg=1s"], "copy.lagg: unknown"),
         (["--set", f"agent.log_dirs={tmp_path / 'none'}"], f"{tmp_path / 'none'}"),
     ):
         command = [sys.executable, "-m", "tierstate.cli.main", "agent", *settings, *wrong]
         done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=60)
         assert done.returncode == 2, done.stderr
-        assert said in done.stderr
+        assert text in done.stderr
 
 
 @pytest.mark.parametrize("name", UNITS)
@@ -348,9 +348,9 @@ def test_a_unit_gives_the_process_what_its_settings_need(name: str) -> None:
 
 
 def test_an_agent_a_gateway_and_a_proxy_run_on_one_machine() -> None:
-    found = [load_settings(None, (), _ours(name), searched=()) for name in UNITS]
-    assert len({each.management.listen for each in found}) == len(UNITS)
-    assert len({each.state_dir for each in found}) == len(UNITS)
+    settings = [load_settings(None, (), _ours(name), searched=()) for name in UNITS]
+    assert len({each.management.listen for each in settings}) == len(UNITS)
+    assert len({each.state_dir for each in settings}) == len(UNITS)
 
 
 def _ours(name: str) -> dict[str, str]:

@@ -38,9 +38,9 @@ def not_yet() -> str:
 
 def section(page: str, title: str) -> str:
     text = (ROOT / page).read_text()
-    found = re.search(rf"^#+ {re.escape(title)}\n(.*?)(?=^#+ |\Z)", text, re.MULTILINE | re.DOTALL)
-    assert found is not None, f"{page} has no section {title!r}"
-    return found[1]
+    match = re.search(rf"^#+ {re.escape(title)}\n(.*?)(?=^#+ |\Z)", text, re.MULTILINE | re.DOTALL)
+    assert match is not None, f"{page} has no section {title!r}"
+    return match[1]
 
 
 def anchor_of(title: str) -> str:
@@ -130,10 +130,10 @@ def commands() -> Iterator[tuple[str, click.Command]]:
 
 
 def test_the_page_on_the_bucket_names_every_command_that_reads_it_alone() -> None:
-    said = re.search(r"^`--source bucket` is a flag of (.+?)\.$", (ROOT / "docs/bucket.md").read_text(), re.MULTILINE)
-    assert said is not None
+    match = re.search(r"^`--source bucket` is a flag of (.+?)\.$", (ROOT / "docs/bucket.md").read_text(), re.MULTILINE)
+    assert match is not None
     have = {name for name, command in commands() if any(each.name == "as_of" for each in command.params)}
-    assert set(re.findall(r"`([a-z ]+)`", said[1])) == have
+    assert set(re.findall(r"`([a-z ]+)`", match[1])) == have
 
 
 def rooms_that_read_settings() -> str:
@@ -145,8 +145,8 @@ def test_every_other_setting_is_read_somewhere() -> None:
         (ROOT / "runtime" / name).read_text() for name in ("settings.py", "gateway_settings.py", "proxy_settings.py")
     )
     for path in FIELDS:
-        found = re.search(rf"\b(settings|wanted|tls|own|self|cache|auth)\.(\w+\.)*{path[-1]}\b", read)
-        assert found, f"{'.'.join(path)}: nobody reads it"
+        match = re.search(rf"\b(settings|wanted|tls|own|self|cache|auth)\.(\w+\.)*{path[-1]}\b", read)
+        assert match, f"{'.'.join(path)}: nobody reads it"
 
 
 def test_every_setting_that_a_page_names_exists() -> None:
@@ -168,9 +168,9 @@ def actions() -> dict[str, str]:
 
 
 def test_every_metric_has_a_sentence_what_a_person_does_when_it_moves_and_none_is_named_that_is_not_there() -> None:
-    found = actions()
-    assert found.keys() == {*COUNTERS, *TALLIES, *SECONDS, *GAUGES, UNREADABLE}
-    for name, what in found.items():
+    rows = actions()
+    assert rows.keys() == {*COUNTERS, *TALLIES, *SECONDS, *GAUGES, UNREADABLE}
+    for name, what in rows.items():
         assert re.search(r"`[^`]+`|\]\(", what), f"{name}: no command, no setting, no page"
 
 
@@ -212,7 +212,7 @@ def test_snippets_compile_and_settings_snippets_load(tmp_path: Path) -> None:
 def test_no_page_names_a_place_of_somebodys_machine_or_a_registry() -> None:
     deployed = [path for path in ROOT.glob("deploy/**/*") if path.is_file()]
     for page in [*PAGES, ROOT / "compose.yaml", ROOT / "Dockerfile", *deployed]:
-        found = re.findall(
+        places = re.findall(
             r"/roo[t]/|/wor[k]/|/home/\w|pyp[i]\.org|docker\.io|ghcr\.io|quay\.io|rep[o]1\.maven", page.read_text()
         )
-        assert found == [], page.name
+        assert places == [], page.name

@@ -29,21 +29,21 @@ def text_of(lock: str) -> str:
 def pins(lock: str) -> dict[str, str]:
     """Return the pins of a lock with their hashes, by name."""
     blocks = re.split(r"^(?=\S)", text_of(lock), flags=re.MULTILINE)
-    found = [re.match(r"([A-Za-z0-9._-]+)==[^\n]*(?:\n +--hash=[^\n]+)+", block) for block in blocks if block.strip()]
-    assert None not in found, "a line that is no pin with hashes"
-    return {str(canonicalize_name(each[1])): each[0] for each in found if each is not None}
+    matches = [re.match(r"([A-Za-z0-9._-]+)==[^\n]*(?:\n +--hash=[^\n]+)+", block) for block in blocks if block.strip()]
+    assert None not in matches, "a line that is no pin with hashes"
+    return {str(canonicalize_name(each[1])): each[0] for each in matches if each is not None}
 
 
 def asked(lock: str) -> list[Requirement]:
     """Return the requirements of pyproject.toml: the core, and the lock's extras."""
     extras = PROJECT["optional-dependencies"]
-    wanted = [Requirement(each) for each in [*PROJECT["dependencies"], *(x for e in EXTRAS[lock] for x in extras[e])]]
-    return [each for each in wanted if each.name != "tierstate"]
+    needs = [Requirement(each) for each in [*PROJECT["dependencies"], *(x for e in EXTRAS[lock] for x in extras[e])]]
+    return [each for each in needs if each.name != "tierstate"]
 
 
 def needed(lock: str) -> set[str]:
     """Return the names of these requirements and of their own requirements in turn, as installed here."""
-    found: set[str] = set()
+    names: set[str] = set()
     seen: set[str] = set()
     todo = asked(lock)
     while todo:
@@ -51,11 +51,11 @@ def needed(lock: str) -> set[str]:
         if str(each) in seen:
             continue
         seen.add(str(each))
-        found.add(str(canonicalize_name(each.name)))
+        names.add(str(canonicalize_name(each.name)))
         below = [Requirement(text) for text in requires(each.name) or ()]
         extras = each.extras or {""}
         todo += [one for one in below if not one.marker or any(one.marker.evaluate({"extra": e}) for e in extras)]
-    return found
+    return names
 
 
 @pytest.mark.parametrize(("smaller", "larger"), [("agent", "gateway"), ("gateway", "table"), ("table", "dev")])

@@ -32,14 +32,14 @@ def test_no_key_has_another_word_for_what_has_one(keys: object) -> None:
 
 
 def test_the_facts_of_errors_use_the_same_words() -> None:
-    found = keys_of_errors()
-    assert {key: INSTEAD[key] for key in found & (INSTEAD.keys() - ELSEWHERE)} == {}
-    assert found >= ELSEWHERE.keys(), "no error says it any more: take it off the list"
+    keys = keys_of_errors()
+    assert {key: INSTEAD[key] for key in keys & (INSTEAD.keys() - ELSEWHERE)} == {}
+    assert keys >= ELSEWHERE.keys(), "no error says it any more: take it off the list"
 
 
 def test_a_word_of_the_list_is_one_that_somebody_says_and_no_synonym_of_another() -> None:
-    said = keys_of_commands() | keys_of_http()
-    assert WORDS.keys() - said == set()
+    keys = keys_of_commands() | keys_of_http()
+    assert WORDS.keys() - keys == set()
     assert WORDS.keys() & INSTEAD.keys() == set()
 
 

@@ -33,17 +33,17 @@ def name_of(page: Path) -> str:
 
 def text_under(page: Path, anchor: str) -> str:
     """Return the text under the heading, up to the next heading of its level or above."""
-    lines, found, level = page.read_text().splitlines(), [], 0
+    lines, body, level = page.read_text().splitlines(), [], 0
     for line in lines:
         heading = re.match(r"(#+) (.+)", line)
         if heading and level and len(heading[1]) <= level:
             break
         if level:
-            found.append(line)
+            body.append(line)
         elif heading and anchor_of(heading[2]) == anchor:
             level = len(heading[1])
-    assert found, f"{page.name}#{anchor}"
-    return "\n".join(found)
+    assert body, f"{page.name}#{anchor}"
+    return "\n".join(body)
 
 
 # --- what is typed ---------------------------------------------------------------------------------------------------
@@ -60,11 +60,11 @@ def words_of(command: str) -> list[str]:
 
 def fenced(page: Path) -> list[str]:
     """Return our commands that a page shows: in a console after the prompt, otherwise at the begin of a line."""
-    found = []
+    commands = []
     for kind, code in FENCE.findall(page.read_text()):
         begin = r"\$ " if kind == "console" else ""
-        found += re.findall(rf"^{begin}tierstate (.+)$", code, re.MULTILINE)
-    return found
+        commands += re.findall(rf"^{begin}tierstate (.+)$", code, re.MULTILINE)
+    return commands
 
 
 def inline(page: Path) -> list[str]:
@@ -145,15 +145,15 @@ def rights_of(rights: tuple[Right, ...]) -> dict[str, set[str]]:
         Resource.CLUSTER: "--cluster",
         Resource.EVERY_GROUP: "--group *",
     }
-    found: dict[str, set[str]] = defaultdict(set)
+    operations: dict[str, set[str]] = defaultdict(set)
     for right in rights:
-        found[flags[right.resource]].add(right.typed)
-    return found
+        operations[flags[right.resource]].add(right.typed)
+    return operations
 
 
 def shown_acls() -> dict[str, dict[str, set[str]]]:
     """Return the same by user, from the commands of the page."""
-    found: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    acls: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for line in re.findall(r"^\$ACLS (.+)$", PRODUCTION.read_text(), re.MULTILINE):
         words = shlex.split(line)
         user, operations, resource = "", set(), ""
@@ -169,8 +169,8 @@ def shown_acls() -> dict[str, dict[str, set[str]]]:
                     resource = f"{kind} {words.pop(0)}"
                 case other:
                     raise AssertionError(f"{other}: what is that?")
-        found[user][resource] |= operations
-    return found
+        acls[user][resource] |= operations
+    return acls
 
 
 def test_the_acl_commands_give_exactly_the_rights_of_the_one_list() -> None:
@@ -237,11 +237,11 @@ def test_every_file_to_deploy_is_on_the_page() -> None:
 def test_every_image_of_ours_is_of_this_version() -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     texts = [path.read_text() for path in (PRODUCTION, KUBERNETES, *ROOT.glob("deploy/kubernetes/*.yaml"))]
-    found = {each for text in texts for each in re.findall(r"tierstate(?:-table)?:(\d\S+)", text)}
+    tags = {each for text in texts for each in re.findall(r"tierstate(?:-table)?:(\d\S+)", text)}
     chart = yaml.safe_load((ROOT / "deploy" / "helm" / "Chart.yaml").read_text())
-    found |= {chart["version"], chart["appVersion"]}
-    found |= {each["image"].partition(":")[2] for each in COMPOSE["services"].values() if "tierstate" in each["image"]}
-    assert found == {version}
+    tags |= {chart["version"], chart["appVersion"]}
+    tags |= {each["image"].partition(":")[2] for each in COMPOSE["services"].values() if "tierstate" in each["image"]}
+    assert tags == {version}
 
 
 def test_the_page_on_upgrades_knows_every_version_of_the_facts() -> None:

@@ -41,36 +41,36 @@ def documents(name: str) -> list[dict[str, Any]]:
 
 
 def of_kind(name: str, kind: str) -> dict[str, Any]:
-    (found,) = [each for each in documents(name) if each["kind"] == kind]
-    return found
+    (document,) = [each for each in documents(name) if each["kind"] == kind]
+    return document
 
 
 def pod(name: str) -> dict[str, Any]:
-    (found,) = [each["spec"]["template"]["spec"] for each in documents(name) if "template" in each["spec"]]
-    assert isinstance(found, dict)
-    return found
+    (spec,) = [each["spec"]["template"]["spec"] for each in documents(name) if "template" in each["spec"]]
+    assert isinstance(spec, dict)
+    return spec
 
 
 def container(name: str) -> dict[str, Any]:
-    (found,) = pod(name)["containers"]
-    assert isinstance(found, dict)
-    return found
+    (document,) = pod(name)["containers"]
+    assert isinstance(document, dict)
+    return document
 
 
 def environment(name: str) -> dict[str, str]:
     """Return the variables as Kubernetes sets them: ``$(NAME)`` stands for a variable that is set before it."""
-    given = {"POD_NAME": "kafka-0", "POD_NAMESPACE": "events", "POD_IP": "10.0.0.7"}
-    found: dict[str, str] = {}
+    values = {"POD_NAME": "kafka-0", "POD_NAMESPACE": "events", "POD_IP": "10.0.0.7"}
+    variables: dict[str, str] = {}
     for each in container(name)["env"]:
-        value = each["value"] if "value" in each else given[each["name"]]
-        found[each["name"]] = re.sub(r"\$\((\w+)\)", lambda match: found[match[1]], value)
-    return found
+        value = each["value"] if "value" in each else values[each["name"]]
+        variables[each["name"]] = re.sub(r"\$\((\w+)\)", lambda match: variables[match[1]], value)
+    return variables
 
 
 def settings_of(name: str) -> Settings:
-    given = environment(name)
-    del given["TIERSTATE_CONFIG"]
-    return load_settings(PRODUCTION, (), given | SECRETS)
+    values = environment(name)
+    del values["TIERSTATE_CONFIG"]
+    return load_settings(PRODUCTION, (), values | SECRETS)
 
 
 def mounts(name: str) -> list[Path]:
@@ -132,8 +132,8 @@ def test_a_manifest_runs_a_command_that_exists_with_settings_that_load(name: str
 @pytest.mark.parametrize("name", PROCESSES)
 def test_every_volume_that_is_mounted_is_there_and_none_lies_in_another(name: str) -> None:
     """A folder within a volume of a ConfigMap cannot be made: that volume is read-only."""
-    known = {each["name"] for each in pod(name)["volumes"]} | {"data"}
-    assert {each["name"] for each in container(name)["volumeMounts"]} <= known
+    volumes = {each["name"] for each in pod(name)["volumes"]} | {"data"}
+    assert {each["name"] for each in container(name)["volumeMounts"]} <= volumes
     for one in mounts(name):
         assert not [other for other in mounts(name) if other != one and other.is_relative_to(one)]
 

@@ -21,13 +21,13 @@ an alert is at its [runbook](operations.md#metrics-and-alerts).
 
 def causes() -> dict[str, list[str]]:
     """Return the functions of the tests that make each alert fire, as sentences, by alert."""
-    found: dict[str, list[str]] = {alert: [] for alert in RULES}
+    names: dict[str, list[str]] = {alert: [] for alert in RULES}
     for path in sorted(HERE.glob("test_causes_*.py")):
         for function in ast.parse(path.read_text()).body:
             if isinstance(function, ast.FunctionDef):
                 for alert in sorted(_named(function)):
-                    found[alert].append(function.name.removeprefix("test_").replace("_", " "))
-    return found
+                    names[alert].append(function.name.removeprefix("test_").replace("_", " "))
+    return names
 
 
 def page() -> str:

@@ -28,8 +28,8 @@ ALERTMANAGER = StoreProgram(
 
 def program(name: str) -> Path:
     """Return the path of this program. Skip the test if it is not available, or fail the test with TIERSTATE_CI=1."""
-    if found := shutil.which(name):
-        return Path(found)
+    if path := shutil.which(name):
+        return Path(path)
     home = cache_folder() / "prometheus"
     if not home.exists():
         home.parent.mkdir(parents=True, exist_ok=True)

@@ -80,10 +80,10 @@ class Prometheus:
         query = urllib.parse.urlencode({"query": expression})
         answer = json.loads(get(f"http://{self.address}/api/v1/query?{query}")[1])
         assert answer["status"] == "success", f"{expression}: {answer}"
-        found = answer["data"]
-        if found["resultType"] == "scalar":
-            return [({}, float(found["result"][1]))]
-        return [(each["metric"], float(each["value"][1])) for each in found["result"]]
+        data = answer["data"]
+        if data["resultType"] == "scalar":
+            return [({}, float(data["result"][1]))]
+        return [(each["metric"], float(each["value"][1])) for each in data["result"]]
 
     def since(self, expression: str, seconds: int) -> list[Labels]:
         """Return the labels of the series that this expression had at any of the last ``seconds`` seconds."""
@@ -91,9 +91,9 @@ class Prometheus:
 
     def alerts(self) -> list[dict[str, Any]]:
         """Return the alerts of the loaded rules that are pending or firing."""
-        found = json.loads(get(f"http://{self.address}/api/v1/alerts")[1])["data"]["alerts"]
-        assert isinstance(found, list)
-        return found
+        alerts = json.loads(get(f"http://{self.address}/api/v1/alerts")[1])["data"]["alerts"]
+        assert isinstance(alerts, list)
+        return alerts
 
 
 @contextmanager

@@ -76,8 +76,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 def fires(watched: Watched, alert: str, instead: Mapping[str, str] | None = None) -> list[Labels]:
     """Return the labels with which the alert fires. Fail the test if it does not fire."""
-    found: list[Labels] = eventually(partial(watched.fires, alert, instead), 120)
-    return found
+    labels: list[Labels] = eventually(partial(watched.fires, alert, instead), 120)
+    return labels
 
 
 def test_where_no_agent_is_scraped_that_is_said(world: World) -> None:

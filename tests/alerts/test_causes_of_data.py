@@ -187,8 +187,8 @@ def a_topic_is_deleted(world: World) -> Iterator[None]:
 def somebody_else_writes_below_the_prefix(world: World) -> Iterator[None]:
     topic = world.topic("visited")
     yield
-    known = world.objects(topic)[0]
-    (known.parent / f"{known.name.split('-')[0]}-b3JwaGFuIHNlZ21lbnQgMQ.log").write_bytes(b"whose?")
+    log = world.objects(topic)[0]
+    (log.parent / f"{log.name.split('-')[0]}-b3JwaGFuIHNlZ21lbnQgMQ.log").write_bytes(b"whose?")
 
 
 @makes("TierstateObjectsMissing")
@@ -216,9 +216,9 @@ def a_stranger_writes_a_second_value(world: World) -> Iterator[None]:
     reader.assign([TopicPartition(world.house.tier_topic, fact["tier_partition"], fact["position"])])
     (message,) = reader.consume(1, 30)
     reader.close()
-    found = decode_fact(fact["key"], message.value())
-    assert isinstance(found, LogStartAdvanced)
-    world.write(encode_fact(replace(found, reason="another")), fact)
+    decoded_fact = decode_fact(fact["key"], message.value())
+    assert isinstance(decoded_fact, LogStartAdvanced)
+    world.write(encode_fact(replace(decoded_fact, reason="another")), fact)
 
 
 @makes("TierstatePartitionInDoubt")

@@ -97,18 +97,18 @@ class Life:
 
     def pending(self) -> set[tuple[str, str]]:
         """Return name and topic of every alert that is pending or fires now."""
-        found = [each["labels"] for each in self.watched.prometheus.alerts()]
-        return {(each["alertname"], each.get("topic", "")) for each in found}
+        labels = [each["labels"] for each in self.watched.prometheus.alerts()]
+        return {(each["alertname"], each.get("topic", "")) for each in labels}
 
     def fired(self) -> set[tuple[str, str]]:
         """Return name and topic of every alert that fires or has fired."""
-        found = self.watched.prometheus.ask('max_over_time(ALERTS{alertstate="firing"}[30m])')
-        return {(labels["alertname"], labels.get("topic", "")) for labels, _ in found}
+        series = self.watched.prometheus.ask('max_over_time(ALERTS{alertstate="firing"}[30m])')
+        return {(labels["alertname"], labels.get("topic", "")) for labels, _ in series}
 
     def reached(self, alert: str) -> dict[str, Any] | None:
         """Return the alert as Alertmanager has it, or None if it did not arrive."""
-        found = json.loads(get(f"http://{self.alertmanager}/api/v2/alerts")[1])
-        return next((each for each in found if each["labels"]["alertname"] == alert), None)
+        alerts = json.loads(get(f"http://{self.alertmanager}/api/v2/alerts")[1])
+        return next((each for each in alerts if each["labels"]["alertname"] == alert), None)
 
 
 @pytest.fixture(scope="module")
@@ -151,8 +151,8 @@ def test_no_alert_fires_in_a_healthy_life_but_for_the_topic_that_was_deleted(lif
 
 
 def test_the_rules_are_evaluated_without_an_error(life: Life) -> None:
-    found = json.loads(get(f"http://{life.watched.prometheus.address}/api/v1/rules")[1])["data"]["groups"]
-    assert [rule["name"] for group in found for rule in group["rules"] if rule["health"] != "ok"] == []
+    groups = json.loads(get(f"http://{life.watched.prometheus.address}/api/v1/rules")[1])["data"]["groups"]
+    assert [rule["name"] for group in groups for rule in group["rules"] if rule["health"] != "ok"] == []
 
 
 @pytest.mark.parametrize("asked", ASKED)

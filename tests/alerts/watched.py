@@ -54,8 +54,8 @@ class Watched:
             return bool(running.out.read_text().splitlines())
 
         eventually(look)
-        told = json.loads(running.out.read_text().splitlines()[0])
-        return self._scraped(f"tierstate-{command[0]}", running, told["management"]), str(told.get("address", ""))
+        status = json.loads(running.out.read_text().splitlines()[0])
+        return self._scraped(f"tierstate-{command[0]}", running, status["management"]), str(status.get("address", ""))
 
     def _scraped(self, job: str, running: Running, address: str) -> Running:
         self.prometheus.scrape(job, address, self.cluster)
@@ -85,8 +85,8 @@ class Watched:
     def fires(self, alert: str, instead: Mapping[str, str] | None = None) -> list[Labels]:
         """Return the labels of this cluster's series in the alert's shipped expression, at any second since `quiet`."""
         seconds = int(time.time() - self._quiet_at) + 1
-        found = self.prometheus.since(expression(alert, instead), seconds)
-        return [labels for labels in found if labels.get("cluster", self.cluster) == self.cluster]
+        series = self.prometheus.since(expression(alert, instead), seconds)
+        return [labels for labels in series if labels.get("cluster", self.cluster) == self.cluster]
 
     def firing(self) -> set[str]:
         """Return the names of all alerts whose shipped expressions have a series of this cluster now."""

@@ -41,11 +41,11 @@ class Remote(Prepared):
         self, topic: str, partition: int, offset: int, *, max_bytes: int, isolation: Isolation, tier: Tier
     ) -> Fetched:
         self.local_start = len(self.batches)
-        found = super().fetch(topic, partition, offset, max_bytes=max_bytes, isolation=isolation, tier=tier)
+        piece = super().fetch(topic, partition, offset, max_bytes=max_bytes, isolation=isolation, tier=tier)
         read = ReadRemote(
             segment(1, 0, len(self.batches) - 1, (0, 0)), OffsetRange(Offset(offset), Offset(len(self.batches) - 1))
         )
-        return replace(found, read=read)
+        return replace(piece, read=read)
 
     def route_at_hand(
         self, topic: str, partition: int, offset: int, *, isolation: Isolation, tier: Tier
@@ -65,8 +65,8 @@ class BombedGateway:
         assert self.process.stdout is not None
         self.process.stdin.write("?\n")
         self.process.stdin.flush()
-        found: dict[str, int] = json.loads(self.process.stdout.readline())
-        return found
+        figures: dict[str, int] = json.loads(self.process.stdout.readline())
+        return figures
 
     def resident(self) -> int:
         """Return the resident memory of the process, in bytes."""
@@ -108,8 +108,8 @@ def _serve(budget: int, max_bytes: int, *, remote: bool) -> None:
     print(json.dumps([server.address.host, server.address.port]), flush=True)
     memory = service.memory
     for _ in sys.stdin:
-        said = {"used": memory.used, "most_used": memory.most_used, "refused": memory.refused}
-        print(json.dumps(said), flush=True)
+        figures = {"used": memory.used, "most_used": memory.most_used, "refused": memory.refused}
+        print(json.dumps(figures), flush=True)
 
 
 if __name__ == "__main__":

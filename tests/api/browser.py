@@ -44,9 +44,9 @@ class Browser:
 
     def run(self, script: str) -> Any:
         """Return the value of an expression in the page; of a promise, the value to which it resolves."""
-        said = self._ask("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
-        assert "exceptionDetails" not in said, said
-        return said["result"].get("value")
+        answer = self._ask("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
+        assert "exceptionDetails" not in answer, answer
+        return answer["result"].get("value")
 
     def press(self, key: str) -> None:
         """Press Tab, Enter or an arrow, as from a keyboard."""
@@ -92,16 +92,16 @@ class Browser:
             message["sessionId"] = self._session
         self._write.write(json.dumps(message).encode() + b"\0")
         while True:
-            said = b""
-            while not said.endswith(b"\0"):
+            data = b""
+            while not data.endswith(b"\0"):
                 piece = self._read.read(1)
                 assert piece, "the browser has ended"
-                said += piece
-            answer = json.loads(said[:-1])
+                data += piece
+            answer = json.loads(data[:-1])
             if answer.get("id") == self._ids:
                 assert "error" not in answer, answer
-                found: dict[str, Any] = answer["result"]
-                return found
+                result: dict[str, Any] = answer["result"]
+                return result
 
 
 @contextmanager

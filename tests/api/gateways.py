@@ -42,11 +42,11 @@ def asgi_call(app: ASGIApp) -> Call:
         async def ask() -> httpx.Response:
             transport = httpx.ASGITransport(app=_joined(app), raise_app_exceptions=False)
             async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
-                given = list(headers.items()) if isinstance(headers, dict) else list(headers or ())
-                if not any(name.lower() == "accept-encoding" for name, _ in given):
-                    given.append(("accept-encoding", "identity"))  # httpx would ask for a compressed answer
+                sent = list(headers.items()) if isinstance(headers, dict) else list(headers or ())
+                if not any(name.lower() == "accept-encoding" for name, _ in sent):
+                    sent.append(("accept-encoding", "identity"))  # httpx would ask for a compressed answer
                 accepted = [] if accept is None else [("accept", accept)]
-                return await client.get(path, params=query or None, headers=[*accepted, *given])
+                return await client.get(path, params=query or None, headers=[*accepted, *sent])
 
         return asyncio.run(ask())
 
@@ -209,5 +209,5 @@ def token_line(token: str, rest: str) -> str:
 
 
 def write_keys(path: Path, *keys: tuple[str, str]) -> None:
-    found = [{**json.loads(text), "kid": name, "use": "sig"} for name, text in keys]
-    path.write_text(json.dumps({"keys": found}))
+    jwks = [{**json.loads(text), "kid": name, "use": "sig"} for name, text in keys]
+    path.write_text(json.dumps({"keys": jwks}))

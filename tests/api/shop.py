@@ -278,7 +278,7 @@ def shop(topics: dict[str, Kept] = TOPICS) -> Iterator[Shop]:
     answers: dict[str, object] = {}
     with json_server(answers) as server:
         made = Shop(topics, server.address)
-        found = list(made.statuses())
-        answers["/v1/status"] = {"partitions": found}
-        answers.update({f"/v1/status/{each['topic']}/{each['partition']}": each for each in found})
+        statuses = list(made.statuses())
+        answers["/v1/status"] = {"partitions": statuses}
+        answers.update({f"/v1/status/{each['topic']}/{each['partition']}": each for each in statuses})
         yield made

@@ -187,11 +187,11 @@ def test_a_compressed_answer_can_be_read_as_far_as_it_came() -> None:
 
 def test_few_records_are_not_fetched_with_all_that_a_call_may_hold() -> None:
     """The gateway then fetches what is missing, up to the requested bytes."""
-    asked: list[int] = []
+    sizes: list[int] = []
 
     class Asked(MemoryReader):
         def fetch(self, topic: str, partition: int, offset: int, *, max_bytes: int, **how: Any) -> Fetched:
-            asked.append(max_bytes)
+            sizes.append(max_bytes)
             return super().fetch(topic, partition, offset, max_bytes=max_bytes, **how)
 
     reader = Asked()
@@ -199,7 +199,7 @@ def test_few_records_are_not_fetched_with_all_that_a_call_may_hold() -> None:
         reader.append(None, bytes(30_000))
     ask, service = ask_of(reader)
     for count, first in ((1, 64 * 1024), (40, 64 * 1024), (300, 300 * 1024)):
-        asked.clear()
-        found = decoded(ask(RECORDS, NDJSON, offset=0, max_records=count, max_bytes=10_000_000), 0, committed=True)
-        assert (len(found), asked[0]) == (min(count, 40), first)
+        sizes.clear()
+        rows = decoded(ask(RECORDS, NDJSON, offset=0, max_records=count, max_bytes=10_000_000), 0, committed=True)
+        assert (len(rows), sizes[0]) == (min(count, 40), first)
     assert service.memory.used == 0

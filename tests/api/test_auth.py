@@ -244,6 +244,6 @@ def test_this_machines_names_are_its_own(host: str) -> None:
 
 def test_names_that_are_set_are_the_only_ones(tokens: Tokens) -> None:
     ask = gateway_asking(tokens(token_line("secret", "ann")), hosts=("tiers.example",))
-    asked = {"host": "tiers.example:443"} | bearer("secret")
-    assert ask("/v1/topics", headers=asked).status_code == 200
-    assert ask("/v1/topics", headers=asked | {"host": "localhost"}).status_code == 421
+    headers = {"host": "tiers.example:443"} | bearer("secret")
+    assert ask("/v1/topics", headers=headers).status_code == 200
+    assert ask("/v1/topics", headers=headers | {"host": "localhost"}).status_code == 421

@@ -235,11 +235,11 @@ def test_bytes_that_dribble_in_do_not_keep_a_connection(serve: Serve, reader: Me
 
 def test_a_reader_that_stops_is_reset_and_a_slow_one_gets_everything(serve: Serve, reader: MemoryReader) -> None:
     running = serve(reader, write_timeout=1.0)
-    asked = f"GET {RECORDS}?offset=0&max_bytes=12000000 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+    request = f"GET {RECORDS}?offset=0&max_bytes=12000000 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
     with connected(running) as stopped, connected(running) as slow:
         for client in (stopped, slow):
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
-            client.sendall(asked)
+            client.sendall(request)
         eventually(lambda: running.service.memory.used > 0)
         taken = b""
         while not taken.endswith(b"0\r\n\r\n") and (piece := slow.recv(60_000)):
@@ -253,9 +253,9 @@ def test_a_reader_that_stops_is_reset_and_a_slow_one_gets_everything(serve: Serv
 def test_an_answer_has_its_memory_until_the_client_has_it(serve: Serve, reader: MemoryReader) -> None:
     """This holds also for an answer sent in one message, after which no further send would wait."""
     running = serve(reader)
-    asked = f"GET {RECORDS}?offset=0&max_bytes=12000000 HTTP/1.1\r\nHost: localhost\r\nAccept: {BATCHES}\r\n\r\n"
+    request = f"GET {RECORDS}?offset=0&max_bytes=12000000 HTTP/1.1\r\nHost: localhost\r\nAccept: {BATCHES}\r\n\r\n"
     with connected(running) as client:
-        client.sendall(asked.encode())
+        client.sendall(request.encode())
         assert client.recv(20).startswith(b"HTTP/1.1 200")
         time.sleep(0.3)
         assert running.service.memory.used > 0
@@ -320,10 +320,10 @@ def test_the_end_of_an_answer_does_not_wait_for_the_next_turn_of_the_loop(counte
 
 def test_readers_beside_hundreds_that_stopped_are_answered(serve: Serve, reader: MemoryReader) -> None:
     running = serve(reader, memory=64 << 20)
-    asked = f"GET {RECORDS}?offset=0&max_bytes=12000000 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+    request = f"GET {RECORDS}?offset=0&max_bytes=12000000 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
     with ExitStack() as opened, ThreadPoolExecutor(4) as pool:
         for _ in range(200):
-            opened.enter_context(connected(running)).sendall(asked)
+            opened.enter_context(connected(running)).sendall(request)
         eventually(lambda: running.service.memory.refused > 20)
         url = f"{running.server.url}/v1/topics/t/partitions/0"
         answers = list(pool.map(lambda _: httpx.get(url, timeout=30).status_code, range(40)))

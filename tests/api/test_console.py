@@ -41,14 +41,14 @@ def agent() -> Iterator[str]:
 
 def reader(agent: str) -> MemoryReader:
     agents = {"calm": agent, "payments": agent}
-    found = ManyTopics({"calm": 1, "orders": 30, "payments": 2}, "orders", "payments", agents)
+    topics = ManyTopics({"calm": 1, "orders": 30, "payments": 2}, "orders", "payments", agents)
     for number in range(50):
-        found.append(b"key-%d" % number, b'{"number": %d}' % number)
-    found.append(b"hostile", HOSTILE.encode())
+        topics.append(b"key-%d" % number, b'{"number": %d}' % number)
+    topics.append(b"hostile", HOSTILE.encode())
     headers = [("trace", b'{"id": 12345678901234567890}'), ("raw", b"\xff\0"), ("none", None)]
-    found.append(b"exact", b'{"id": 12345678901234567890, "price": 1.10}', headers=headers)
-    found.local_start, found.found = 5, 0
-    return found
+    topics.append(b"exact", b'{"id": 12345678901234567890, "price": 1.10}', headers=headers)
+    topics.local_start, topics.found = 5, 0
+    return topics
 
 
 @pytest.fixture(scope="module")
@@ -101,11 +101,11 @@ def test_who_has_no_token_sees_nothing_and_who_types_one_sees_what_it_may(
     with serving(records, tokens(token_line("secret", "ann"))) as guarded:
         text = page.open(guarded.url, "the gateway takes a bearer token")
         assert "payments" not in text
-        for word, said in (("guessed", "not known"), ("secret", "3 topics")):
+        for word, outcome in (("guessed", "not known"), ("secret", "3 topics")):
             page.run("document.getElementById('token').value = ''; document.getElementById('token').focus()")
             page.type(word)
             page.press("Enter")
-            text = page.text(said)
+            text = page.text(outcome)
         assert "Bearer token" not in text
         assert "3 topics" in page.open(f"{guarded.url}/#/", "payments"), "the token is kept for this tab"
 

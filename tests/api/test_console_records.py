@@ -35,15 +35,15 @@ def records() -> MemoryReader:
 
     A call looks through one piece: up to the border of the tiers, or from there to the end.
     """
-    found = MemoryReader()
+    log = MemoryReader()
     for number in range(FIRST_AVRO):
-        found.append(b"key-%d" % (number % 10), b'{"number": %d}' % number)
-    found.append(avro(8, "string", "known"), avro(7, LONG, {"n": 2**60 + 1, "s": HOSTILE}))
-    found.append(b"plain", avro(7, LONG, {"n": 1, "s": "ü"}))
-    found.append(None, framed(7, b"\2\x99"))
-    found.append(b"hostile", HOSTILE.encode())
-    found.local_start, found.found = SEAM, 150
-    return found
+        log.append(b"key-%d" % (number % 10), b'{"number": %d}' % number)
+    log.append(avro(8, "string", "known"), avro(7, LONG, {"n": 2**60 + 1, "s": HOSTILE}))
+    log.append(b"plain", avro(7, LONG, {"n": 1, "s": "ü"}))
+    log.append(None, framed(7, b"\2\x99"))
+    log.append(b"hostile", HOSTILE.encode())
+    log.local_start, log.found = SEAM, 150
+    return log
 
 
 @pytest.fixture(scope="module")
@@ -83,10 +83,10 @@ def look_on(page: Browser) -> str:
 
 
 def offsets(page: Browser) -> list[int]:
-    found: list[int] = page.run(
+    shown: list[int] = page.run(
         "[...document.querySelectorAll('#table tbody tr')].map((row) => +row.cells[0].innerText)"
     )
-    return found
+    return shown
 
 
 def test_next_and_previous_cross_the_seam(seen: Seen, page: Browser) -> None:
@@ -196,13 +196,13 @@ def test_what_is_shown_is_downloaded(seen: Seen, page: Browser, tmp_path: Path, 
     file = tmp_path / f"t-0-95.{ending}"
     eventually(file.exists)
     if name == "ndjson":
-        found = [json.loads(line)["offset"] for line in file.read_text().splitlines()]
+        numbers = [json.loads(line)["offset"] for line in file.read_text().splitlines()]
     elif name == "arrow":
-        found = pa.ipc.open_stream(file.read_bytes()).read_all().column("offset").to_pylist()
+        numbers = pa.ipc.open_stream(file.read_bytes()).read_all().column("offset").to_pylist()
     else:
-        found = parquet.read_table(file).column("offset").to_pylist()
-    assert found == shown[: len(found)]
-    assert len(found) == len(shown) or "The file ends before offset" in page.text("The file ends")
+        numbers = parquet.read_table(file).column("offset").to_pylist()
+    assert numbers == shown[: len(numbers)]
+    assert len(numbers) == len(shown) or "The file ends before offset" in page.text("The file ends")
 
 
 def test_a_page_that_follows_shows_what_arrives_of_what_is_looked_for(

@@ -49,12 +49,12 @@ class Running:
 
 @pytest.fixture
 def running() -> Iterator[Running]:
-    found = Running()
-    yield found
-    found.service.go_on.set()
-    found.process.stop()
-    assert found.process.join(30)
-    found.server.close()
+    gateway = Running()
+    yield gateway
+    gateway.service.go_on.set()
+    gateway.process.stop()
+    assert gateway.process.join(30)
+    gateway.server.close()
 
 
 def test_a_gateway_that_is_asked_nothing_goes_round(running: Running) -> None:

@@ -56,8 +56,8 @@ def asking(
         shop = Shop({"orders": Kept(lease=True)}, agent.address)
         service = FetchService(shop, Gateway(auth=auth), ManualClock(), asking=brokers, groups=brokers)
         call = asgi_call(create_app(service))
-        given = {"authorization": f"Basic {base64.b64encode(b'ann:right').decode()}"}
-        yield lambda path: call(path, headers=given)
+        headers = {"authorization": f"Basic {base64.b64encode(b'ann:right').decode()}"}
+        yield lambda path: call(path, headers=headers)
         service.close()
 
 
@@ -84,8 +84,8 @@ def test_an_agent_names_the_groups_alone_that_the_caller_may_describe(
 
 def test_of_groups_that_could_not_be_listed_no_name_is_told() -> None:
     why = "consumer groups could not be listed completely: the offsets of group secret-merger are unknown"
-    said = {**SAID, "held_by": [], "not_trimmed": why, "not_trimmed_reason": "groups-unknown"}
-    with asking(Asked(ann=groups("secret-merger")), said) as call:
+    status = {**SAID, "held_by": [], "not_trimmed": why, "not_trimmed_reason": "groups-unknown"}
+    with asking(Asked(ann=groups("secret-merger")), status) as call:
         assert "secret-merger" not in call(AGENT).text
 
 

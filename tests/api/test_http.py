@@ -50,14 +50,14 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
             body = await Request(scope, receive).body()
             if path == "/slow":
                 await asyncio.sleep(0.2)
-            said = f"{scope['method']} {path} {scope['query_string'].decode()} {len(body)}"
-            await Response(said, media_type="text/plain")(scope, receive, send)
+            text = f"{scope['method']} {path} {scope['query_string'].decode()} {len(body)}"
+            await Response(text, media_type="text/plain")(scope, receive, send)
 
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[tuple[str, int]]:
-    with served(app) as found:
-        yield found
+    with served(app) as listening:
+        yield listening
 
 
 @contextmanager
@@ -68,10 +68,10 @@ def connected(address: tuple[str, int]) -> Iterator[socket.socket]:
 
 def everything(client: socket.socket) -> bytes:
     """Return all bytes up to the end of the connection. Raises ConnectionResetError if it is reset."""
-    found = b""
+    data = b""
     while piece := client.recv(1 << 20):
-        found += piece
-    return found
+        data += piece
+    return data
 
 
 def asked(address: tuple[str, int], *sent: bytes, pause: float = 0.0) -> bytes:
@@ -84,20 +84,20 @@ def asked(address: tuple[str, int], *sent: bytes, pause: float = 0.0) -> bytes:
 
 def bodies(answers: bytes) -> list[bytes]:
     """Return the bodies of answers that state their length."""
-    found = []
+    parts = []
     while answers:
         head, _, answers = answers.partition(b"\r\n\r\n")
         (size,) = (int(line[16:]) for line in head.split(b"\r\n") if line.startswith(b"content-length: "))
-        found.append(answers[:size])
+        parts.append(answers[:size])
         answers = answers[size:]
-    return found
+    return parts
 
 
 def test_requests_that_come_together_are_answered_in_their_order(address: tuple[str, int]) -> None:
     paths = [b"/slow?n=1", b"/b?n=2", b"/slow?n=3", b"/c%20d"]
     answer = asked(address, *[b"".join(GET.replace(b"/a", path) for path in paths) + LAST])
-    said = [b"GET /slow n=1 0", b"GET /b n=2 0", b"GET /slow n=3 0", b"GET /c d  0", b"GET /a  0"]
-    assert bodies(answer) == said
+    expected = [b"GET /slow n=1 0", b"GET /b n=2 0", b"GET /slow n=3 0", b"GET /c d  0", b"GET /a  0"]
+    assert bodies(answer) == expected
 
 
 def test_who_waits_to_be_told_to_go_on_is_told(address: tuple[str, int]) -> None:

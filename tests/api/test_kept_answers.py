@@ -44,12 +44,12 @@ def alone(service: FetchService) -> None:
 def test_what_was_asked_for_twice_is_answered_again_without_a_thread(
     service: FetchService, call: Call, media_type: str, coding: str
 ) -> None:
-    asked: dict[str, Any] = {"offset": "0", "headers": {"accept-encoding": coding}}
-    first = call(RECORDS, media_type, **asked)
+    query: dict[str, Any] = {"offset": "0", "headers": {"accept-encoding": coding}}
+    first = call(RECORDS, media_type, **query)
     assert service.memory.kept_bytes == 0, "once is not twice"
-    call(RECORDS, media_type, **asked)
+    call(RECORDS, media_type, **query)
     alone(service)
-    again = call(RECORDS, media_type, **asked)
+    again = call(RECORDS, media_type, **query)
     assert (again.status_code, again.content, again.headers) == (200, first.content, first.headers)
     assert service.memory.used == 0
     assert call(RECORDS, media_type, offset="1").status_code == 503, "another one was not kept"
@@ -111,11 +111,11 @@ def test_nobody_reads_by_the_rights_of_who_asked_the_same_before(log: Log, media
 
 
 def test_the_head_of_what_is_at_hand_says_how_far_the_log_is_now(log: Log, call: Call) -> None:
-    asked: dict[str, Any] = {"offset": "0", "tier": "remote"}
-    before = [call(RECORDS, BATCHES, **asked) for _ in range(3)][-1]
+    query: dict[str, Any] = {"offset": "0", "tier": "remote"}
+    before = [call(RECORDS, BATCHES, **query) for _ in range(3)][-1]
     log.local.high_watermark += 7
     log.reader.renew("t", 0, 0, isolation=Isolation.READ_COMMITTED, tier=Tier.REMOTE)
-    after = call(RECORDS, BATCHES, **asked)
+    after = call(RECORDS, BATCHES, **query)
     assert after.content == before.content
     assert int(after.headers["x-high-watermark"]) == int(before.headers["x-high-watermark"]) + 7
 
@@ -239,12 +239,12 @@ def test_whoever_reads_on_never_waits_for_what_is_believed_for_a_while(
 ) -> None:
     """It reads on for longer than bounds, names and the list of topics are believed: they are renewed in that time."""
     running = serve(log.reader)
-    asked: dict[str, Any] = {
+    query: dict[str, Any] = {
         "params": {"offset": 0, "max_bytes": 4096, "tier": "remote"},
         "headers": {"accept": media_type},
     }
     for _ in range(3):
-        assert running.client.get(RECORDS, **asked).status_code == 200
+        assert running.client.get(RECORDS, **query).status_code == 200
 
     def refuse(*args: Any, **more: Any) -> Any:
         raise AssertionError("a thread read it")
@@ -253,7 +253,7 @@ def test_whoever_reads_on_never_waits_for_what_is_believed_for_a_while(
     assert RENEWED_S < BOUNDS_AGE_S
     until = time.monotonic() + 3 * BOUNDS_AGE_S
     while time.monotonic() < until:
-        assert running.client.get(RECORDS, **asked).status_code == 200
+        assert running.client.get(RECORDS, **query).status_code == 200
         time.sleep(0.02)
 
 
@@ -262,9 +262,9 @@ def test_after_a_pause_all_clients_wait_for_one_question_and_no_thread_reads(
     serve: Callable[..., Running], log: Log, monkeypatch: pytest.MonkeyPatch, media_type: str
 ) -> None:
     running = serve(log.reader)
-    asked: dict[str, Any] = {"params": {"offset": 0, "tier": "remote"}, "headers": {"accept": media_type}}
+    query: dict[str, Any] = {"params": {"offset": 0, "tier": "remote"}, "headers": {"accept": media_type}}
     for _ in range(3):
-        assert running.client.get(RECORDS, **asked).status_code == 200
+        assert running.client.get(RECORDS, **query).status_code == 200
     questions, renew = list[int](), log.reader.renew
 
     def counted(topic: str, partition: int, offset: int, **more: Any) -> None:
@@ -279,7 +279,7 @@ def test_after_a_pause_all_clients_wait_for_one_question_and_no_thread_reads(
     monkeypatch.setattr(log.reader, "fetch", refuse)
     time.sleep(BOUNDS_AGE_S + 0.1)
     with ThreadPoolExecutor(8) as clients:
-        answers = [*clients.map(lambda _: running.client.get(RECORDS, **asked), range(8))]
+        answers = [*clients.map(lambda _: running.client.get(RECORDS, **query), range(8))]
     assert [answer.status_code for answer in answers] == [200] * 8
     assert len(questions) <= 2, "the second, if any, by who was answered long after the first"
 
@@ -288,9 +288,9 @@ def test_brokers_that_are_away_after_a_pause_are_waited_for_once(
     serve: Callable[..., Running], log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     running = serve(log.reader)
-    asked: dict[str, Any] = {"params": {"offset": 0, "tier": "remote"}, "headers": {"accept": BATCHES}}
+    query: dict[str, Any] = {"params": {"offset": 0, "tier": "remote"}, "headers": {"accept": BATCHES}}
     for _ in range(3):
-        assert running.client.get(RECORDS, **asked).status_code == 200
+        assert running.client.get(RECORDS, **query).status_code == 200
     waited = list[str]()
 
     def away(*args: Any, **more: Any) -> Any:
@@ -302,7 +302,7 @@ def test_brokers_that_are_away_after_a_pause_are_waited_for_once(
     time.sleep(BOUNDS_AGE_S + 0.1)
     waited.clear()  # what was asked ahead for the calls above may have come to a reader that was away already
     for _ in range(3):
-        answer = running.client.get(RECORDS, **asked)
+        answer = running.client.get(RECORDS, **query)
         assert (answer.status_code, "x-view-age" in answer.headers) == (200, True), answer.text
         time.sleep(RENEWED_S)
     assert len(waited) == 1

@@ -45,9 +45,9 @@ def test_a_batch_that_unpacks_to_more_is_refused_by_its_offset(codec: str, media
     stored = reader.add(bytes(5 * MIB), CODECS[codec])
     ask, service = gateway(reader, max_bytes=4 * MIB)
     answer = ask(RECORDS, media_type, offset=1)
-    said = answer.json()
-    assert (answer.status_code, said["error_code"], said["offset"], said["stored_bytes"]) == (422, 42251, 1, stored)
-    assert BATCHES in said["message"]
+    body = answer.json()
+    assert (answer.status_code, body["error_code"], body["offset"], body["stored_bytes"]) == (422, 42251, 1, stored)
+    assert BATCHES in body["message"]
     whole = ask(RECORDS, BATCHES, offset=1)
     assert (whole.status_code, whole.headers["x-next-offset"]) == (200, "2")
     (block,) = decode_records(whole.content[:stored], source="answer")
@@ -154,8 +154,8 @@ def test_memory_is_taken_once_and_given_back_once() -> None:
 
 @pytest.fixture
 def full() -> Iterator[BombedGateway]:
-    with bombed_gateway(budget=128 * MIB, max_bytes=12 * MIB) as found:
-        yield found
+    with bombed_gateway(budget=128 * MIB, max_bytes=12 * MIB) as gateway:
+        yield gateway
 
 
 @pytest.mark.slow
@@ -175,10 +175,10 @@ def test_clients_that_do_not_read_and_bombs_cost_the_budget_and_no_more(full: Bo
             client = opened.enter_context(socket.create_connection(full.address))
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             accept = (BATCHES, *DECODED)[number % 4]
-            asked = (
+            request = (
                 f"GET {RECORDS}?offset=0&max_bytes={12 * MIB} HTTP/1.1\r\nHost: localhost\r\nAccept: {accept}\r\n\r\n"
             )
-            client.sendall(asked.encode())
+            client.sendall(request.encode())
         assert set(pool.map(bomb, range(60))) <= {422, 429}
         eventually(lambda: full.memory()["refused"] > 100)
         grown = full.resident() - before
@@ -192,8 +192,8 @@ def test_clients_that_do_not_read_and_bombs_cost_the_budget_and_no_more(full: Bo
 
 @pytest.fixture
 def asked_before() -> Iterator[BombedGateway]:
-    with bombed_gateway(budget=128 * MIB, max_bytes=12 * MIB, remote=True) as found:
-        yield found
+    with bombed_gateway(budget=128 * MIB, max_bytes=12 * MIB, remote=True) as gateway:
+        yield gateway
 
 
 @pytest.mark.slow
@@ -208,8 +208,8 @@ def test_clients_that_do_not_read_what_was_kept_cost_the_budget_and_no_more(aske
         for number in range(1000):
             client = opened.enter_context(socket.create_connection(asked_before.address))
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            asked = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAccept: {forms[number % 3]}\r\n\r\n"
-            client.sendall(asked.encode())
+            request = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAccept: {forms[number % 3]}\r\n\r\n"
+            client.sendall(request.encode())
         eventually(lambda: asked_before.memory()["refused"] > 500)
         grown = asked_before.resident() - before
         assert grown <= 128 * MIB + 64 * MIB, f"{grown / MIB:.0f} MiB"

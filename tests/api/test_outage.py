@@ -38,8 +38,8 @@ class Brokers:
         return tuple(self._answered(self._before.topics))
 
     def topic(self, name: str) -> TopicDescription:
-        found: TopicDescription = self._answered(lambda: self._before.topic(name))
-        return found
+        topic: TopicDescription = self._answered(lambda: self._before.topic(name))
+        return topic
 
     def _answered(self, answer: Callable[[], Any]) -> Any:
         self.asked += 1

@@ -97,11 +97,11 @@ def test_a_bug_is_the_same_problem_by_both_ways(
 def test_a_long_call_is_answered_and_not_remembered(call: Call) -> None:
     long = f"{NDJSON}{' ' * LONGEST}"
     alike(call, long, offset="0", max_records="1")
-    known = plain_call.cache_info().currsize
+    size = plain_call.cache_info().currsize
     assert call(RECORDS, long, offset="1", max_records="1").status_code == 200
-    assert plain_call.cache_info().currsize == known
+    assert plain_call.cache_info().currsize == size
     assert call(RECORDS, NDJSON, offset="1", max_records="77").status_code == 200
-    assert plain_call.cache_info().currsize == known + 1
+    assert plain_call.cache_info().currsize == size + 1
 
 
 def test_stored_batches_are_read_from_memory_once_they_lie_there(log: Log) -> None:

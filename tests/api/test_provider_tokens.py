@@ -42,9 +42,9 @@ def provider(keys: Path | str, **settings: Any) -> GatewayAuth:
 
 def signed(kid: str = "one", key: Any = KEY, algorithm: str = "RS256", **claims: Any) -> str:
     now = SystemClock().now_ms() // 1000
-    said = {"iss": ISSUER, "aud": AUDIENCE, "sub": "ann", "exp": now + 600} | claims
-    said = {name: value for name, value in said.items() if value is not None}
-    return jwt.encode(said, key, algorithm, headers={"kid": kid})
+    payload = {"iss": ISSUER, "aud": AUDIENCE, "sub": "ann", "exp": now + 600} | claims
+    payload = {name: value for name, value in payload.items() if value is not None}
+    return jwt.encode(payload, key, algorithm, headers={"kid": kid})
 
 
 def test_a_token_of_the_provider_for_this_audience_is_let_in(keys: Path) -> None:
@@ -156,9 +156,9 @@ def test_keys_by_url_are_kept_and_a_flood_of_unknown_ones_is_none_at_the_provide
 
 @pytest.mark.parametrize("missing", ["audience", "keys"])
 def test_a_provider_half_set_is_refused(keys: Path, missing: str) -> None:
-    given = GatewayJwt(issuer=ISSUER, audience=AUDIENCE, keys=str(keys)).model_copy(update={missing: ""})
+    settings = GatewayJwt(issuer=ISSUER, audience=AUDIENCE, keys=str(keys)).model_copy(update={missing: ""})
     with pytest.raises(InvalidSettings, match=missing):
-        gateway_asking(GatewayAuth(jwt=given, rights="gateway"))
+        gateway_asking(GatewayAuth(jwt=settings, rights="gateway"))
 
 
 def test_a_file_that_is_no_set_of_keys_is_refused(tmp_path: Path) -> None:

@@ -38,23 +38,23 @@ def ask(memory: MemoryReader) -> Call:
 def test_the_whole_log_reads_as_librdkafka_reads_it(
     call: Call, log: Log, media_type: str, isolation: Isolation
 ) -> None:
-    found, offset, tiers = [], 0, []
+    records, offset, tiers = [], 0, []
     while offset < log.folder.end():
         answer = call(RECORDS, accept=media_type, offset=offset, isolation_level=isolation.value, max_bytes=9000)
-        found += decoded(answer, offset, committed=isolation is Isolation.READ_COMMITTED)
+        records += decoded(answer, offset, committed=isolation is Isolation.READ_COMMITTED)
         tiers.append(answer.headers["x-tier"])
         assert int(answer.headers["x-next-offset"]) > offset
         offset = int(answer.headers["x-next-offset"])
-    assert found == [plain(row) for row in golden_rows("transactions", isolation)]
+    assert records == [plain(row) for row in golden_rows("transactions", isolation)]
     assert sorted(set(tiers)) == ["local", "remote"]
 
 
 @pytest.mark.parametrize("media_type", BYTE_TYPES)
 def test_a_read_may_begin_inside_a_batch(call: Call, media_type: str) -> None:
-    wanted = [plain(row) for row in golden_rows("transactions", Isolation.READ_COMMITTED) if row[0] >= 17]
-    found = decoded(call(RECORDS, accept=media_type, offset=17), 17, committed=True)
-    assert found == wanted[: len(found)]
-    assert found[0][0] == 17
+    expected = [plain(row) for row in golden_rows("transactions", Isolation.READ_COMMITTED) if row[0] >= 17]
+    records = decoded(call(RECORDS, accept=media_type, offset=17), 17, committed=True)
+    assert records == expected[: len(records)]
+    assert records[0][0] == 17
 
 
 def test_batches_are_as_stored_and_never_filtered(call: Call, log: Log) -> None:
@@ -67,10 +67,10 @@ def test_batches_are_as_stored_and_never_filtered(call: Call, log: Log) -> None:
 
 @pytest.mark.parametrize("media_type", [NDJSON, KAFKA_BINARY, ARROW, PARQUET])
 def test_max_records_is_exact_and_the_next_offset_goes_on_behind_the_last(call: Call, media_type: str) -> None:
-    wanted = [plain(row) for row in golden_rows("transactions", Isolation.READ_COMMITTED)][:7]
+    expected = [plain(row) for row in golden_rows("transactions", Isolation.READ_COMMITTED)][:7]
     first = call(RECORDS, accept=media_type, offset=0, max_records=3)
     rest = call(RECORDS, accept=media_type, offset=int(first.headers["x-next-offset"]), max_records=4)
-    assert decoded(first, 0, committed=True) + decoded(rest, 0, committed=True) == wanted
+    assert decoded(first, 0, committed=True) + decoded(rest, 0, committed=True) == expected
 
 
 def test_batches_refuse_max_records(call: Call) -> None:
@@ -136,9 +136,9 @@ def call_lines(ask: Call, **query: int) -> list[bytes]:
 def test_records_by_time_begin_at_the_first_that_young(call: Call) -> None:
     written = golden_rows("transactions", Isolation.READ_UNCOMMITTED)
     time = written[400][1]
-    wanted = next(row[0] for row in written if row[1] >= time)
+    first = next(row[0] for row in written if row[1] >= time)
     answer = call(RECORDS, accept=NDJSON, timestamp=time, max_records=1, isolation_level="read_uncommitted")
-    assert json.loads(answer.content)["offset"] == wanted
+    assert json.loads(answer.content)["offset"] == first
 
 
 def test_a_time_after_the_last_record_is_the_end(call: Call, log: Log) -> None:
@@ -214,8 +214,8 @@ def test_our_own_client_reads_the_log_through_the_gateway(serve: Callable[..., R
     assert len(client.segments("t", 0)) == 4
     extent = Extent(Offset(0), bounds.high_watermark)
     batches = list(client.records("t", 0, extent, Isolation.READ_COMMITTED, Tier.AUTO))
-    wanted = [row[0] for row in golden_rows("transactions", Isolation.READ_COMMITTED)]
-    assert [offset for batch, _ in batches for offset in batch.column("offset").to_pylist()] == wanted
+    expected = [row[0] for row in golden_rows("transactions", Isolation.READ_COMMITTED)]
+    assert [offset for batch, _ in batches for offset in batch.column("offset").to_pylist()] == expected
     assert {tier for _, tier in batches} == {Tier.LOCAL, Tier.REMOTE}
     client.close()
 

@@ -171,10 +171,10 @@ def relaying_flags(authority: Path) -> list[str]:
 
 def test_no_call_is_left_out_here() -> None:
     below = [*DESCRIBING, *READING, *(f"/partitions/0/segments/x/{each}" for each in OF_A_SEGMENT)]
-    asked = ["/v1/plans", "/v1/plans/x", "/v1/topics", *(f"/v1/topics/t{each.partition('?')[0]}" for each in below)]
+    paths = ["/v1/plans", "/v1/plans/x", "/v1/topics", *(f"/v1/topics/t{each.partition('?')[0]}" for each in below)]
     for path in app().openapi()["paths"]:
         pattern = re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(path))
-        assert any(re.fullmatch(pattern, each) for each in asked), path
+        assert any(re.fullmatch(pattern, each) for each in paths), path
 
 
 @pytest.mark.parametrize("name", BINDINGS)
@@ -202,9 +202,9 @@ def test_plans_and_what_reads_a_segment_are_for_those_alone_who_may_read(guarded
         segments = admin.get(f"/v1/topics/{topic}/partitions/0/segments").json()["segments"]
     expected = {"reads": 200, "knows": 403, "nothing": 404}[may]
     with guarded.client(way) as client:
-        wanted = [{"topic": each, "partition": 0} for each in (topic, guarded.topic("is-denied"))]
-        answers = [client.post("/v1/plans", json={"ranges": wanted[:1], "lease_seconds": 0})]
-        both = client.post("/v1/plans", json={"ranges": wanted, "lease_seconds": 0})
+        ranges = [{"topic": each, "partition": 0} for each in (topic, guarded.topic("is-denied"))]
+        answers = [client.post("/v1/plans", json={"ranges": ranges[:1], "lease_seconds": 0})]
+        both = client.post("/v1/plans", json={"ranges": ranges, "lease_seconds": 0})
         assert both.status_code in (400, 403, 404), "one of two is not enough"
         for what in OF_A_SEGMENT:
             path = f"/v1/topics/{topic}/partitions/0/segments/{segments[0]['segment_id']}/{what}"
@@ -229,8 +229,8 @@ def test_a_topic_that_one_may_not_know_of_looks_like_one_that_is_not_there(guard
         with guarded.client(way) as client:  # a connection's wrong calls wait for longer and longer
             forbidden = client.get(f"/v1/topics/{guarded.topic('has-none')}{path}")
             missing = client.get(f"/v1/topics/{guarded.topic('not-here')}{path}")
-            said = forbidden.text.replace("has-none", "not-here")
-            assert (forbidden.status_code, said) == (missing.status_code, missing.text)
+            text = forbidden.text.replace("has-none", "not-here")
+            assert (forbidden.status_code, text) == (missing.status_code, missing.text)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -242,13 +242,13 @@ def test_a_caller_is_shown_those_groups_alone_that_it_may_describe(
         commit(tls_kafka, group, topic, 7)
     allow(tls_kafka, [binding("guest", ResourceType.GROUP, seen, DESCRIBE)])
     with guarded.client(way) as client:
-        said = client.get(f"/v1/topics/{topic}/groups")
-    assert seen in {each["group_id"] for each in said.json()["groups"]}
-    assert "hidden" not in said.text
+        answer = client.get(f"/v1/topics/{topic}/groups")
+    assert seen in {each["group_id"] for each in answer.json()["groups"]}
+    assert "hidden" not in answer.text
     with guarded.client(way, "admin") as client:
-        found = {each["group_id"]: each for each in client.get(f"/v1/topics/{topic}/groups").json()["groups"]}
-    assert found.keys() >= {seen, hidden}
-    assert (found[seen]["committed_offset"], found[seen]["in_remote_tier"]) == (7, True)
+        groups = {each["group_id"]: each for each in client.get(f"/v1/topics/{topic}/groups").json()["groups"]}
+    assert groups.keys() >= {seen, hidden}
+    assert (groups[seen]["committed_offset"], groups[seen]["in_remote_tier"]) == (7, True)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -268,8 +268,8 @@ def test_python_reads_as_a_kafka_user_what_that_user_may(guarded: Guarded, tmp_p
         assert sorted(log.topics()) == sorted(
             guarded.topic(name) for name, (_, may) in BINDINGS.items() if may != "nothing"
         )
-        found = pa.table(log.topic(guarded.topic("may-read")).read(columns=["offset"])).num_rows
-        assert found == guarded.house.json("digest", guarded.topic("may-read"))["records"] >= RECORDS
+        count = pa.table(log.topic(guarded.topic("may-read")).read(columns=["offset"])).num_rows
+        assert count == guarded.house.json("digest", guarded.topic("may-read"))["records"] >= RECORDS
         with pytest.raises(AccessDenied):
             list(log.topic(guarded.topic("may-describe")).read().to_batches())
     running.stop()
@@ -384,8 +384,8 @@ class Asked:
 @pytest.fixture(scope="module")
 def asked(guarded: Guarded, tmp_path_factory: pytest.TempPathFactory) -> Asked:
     folder = tmp_path_factory.mktemp("asked")
-    given = flags(folder, guarded.authority, guarded.clients)
-    kept = [each for each in given if each != "--set" and "client_ca" not in each and "certificates" not in each]
+    options = flags(folder, guarded.authority, guarded.clients)
+    kept = [each for each in options if each != "--set" and "client_ca" not in each and "certificates" not in each]
     sets = [flag for each in [*kept, f"state_dir={folder / 'state'}"] for flag in ("--set", each)]
     _, url = guarded.house.as_user("reader", PASSWORDS["reader"]).gateway(*sets)
     (folder / "token").write_text("token-of-guest\n")
@@ -433,18 +433,18 @@ def test_a_command_proves_who_asks_by_a_certificate(guarded: Guarded, tmp_path: 
     (tmp_path / "cert").write_text(begin + chain if apart else whole)
     (tmp_path / "key").write_text(private)
     shown = ["--cert-file", str(tmp_path / "cert"), *(["--key-file", str(tmp_path / "key")] if apart else [])]
-    asked = Asked(guarded, guarded.url, tmp_path)
+    caller = Asked(guarded, guarded.url, tmp_path)
     for name, (_, may) in BINDINGS.items():
-        done = asked.run("consume", guarded.topic(name), "-n", "5", *shown)
+        done = caller.run("consume", guarded.topic(name), "-n", "5", *shown)
         assert (done.returncode == 0, len(done.stdout.splitlines())) == ((True, 5) if may == "reads" else (False, 0))
-    assert asked.run("topics").returncode not in (0, 70)
-    assert asked.run("topics", *shown[:1], str(tmp_path / "none")).returncode == 2
-    assert asked.run("topics", "--key-file", str(tmp_path / "key")).returncode == 2
+    assert caller.run("topics").returncode not in (0, 70)
+    assert caller.run("topics", *shown[:1], str(tmp_path / "none")).returncode == 2
+    assert caller.run("topics", "--key-file", str(tmp_path / "key")).returncode == 2
     authority, cert = str(guarded.authority), str(tmp_path / "cert")
     key = str(tmp_path / "key") if apart else None
     with connect(gateway=guarded.url, ca_file=authority, cert_file=cert, key_file=key) as log:
-        found = pa.table(log.topic(guarded.topic("may-read")).read(columns=["offset"])).num_rows
-        assert found == guarded.house.json("digest", guarded.topic("may-read"))["records"] >= RECORDS
+        count = pa.table(log.topic(guarded.topic("may-read")).read(columns=["offset"])).num_rows
+        assert count == guarded.house.json("digest", guarded.topic("may-read"))["records"] >= RECORDS
         with pytest.raises(AccessDenied):
             list(log.topic(guarded.topic("may-describe")).read().to_batches())
 
@@ -456,13 +456,13 @@ def test_who_may_only_describe_is_told_all_but_what_an_agent_says(asked: Asked) 
 
 
 def test_topics_are_those_that_the_caller_may_know_of(asked: Asked) -> None:
-    found = json.loads(asked.run("topics", "--json", "--token-file", str(asked.token)).stdout)
-    mine = [each for each in asked.guarded.house.json("topics") if each["topic"] in {each["topic"] for each in found}]
-    for each in (*found, *mine):
+    topics = json.loads(asked.run("topics", "--json", "--token-file", str(asked.token)).stdout)
+    mine = [each for each in asked.guarded.house.json("topics") if each["topic"] in {each["topic"] for each in topics}]
+    for each in (*topics, *mine):
         del each["partitions_in_trouble"]  # of agents, which a gateway asks after its answers
-    assert found == mine
-    known = {asked.guarded.topic(name) for name, (_, may) in BINDINGS.items() if may != "nothing"}
-    assert {each["topic"] for each in found} == known
+    assert topics == mine
+    visible = {asked.guarded.topic(name) for name, (_, may) in BINDINGS.items() if may != "nothing"}
+    assert {each["topic"] for each in topics} == visible
 
 
 @pytest.mark.parametrize("command", [("verify", "t"), ("check",), ("facts",), ("pause", "t")])

@@ -104,12 +104,12 @@ def test_a_client_that_leaves_a_long_poll_is_forgotten_without_a_word(
 
 
 def test_a_client_that_leaves_before_its_turn_is_never_served(serve: Serve, reader: MemoryReader) -> None:
-    gate, asked = Gate(), []
+    gate, offsets = Gate(), []
     running = serve(reader, local_reads=1)
     running.client.get(RECORDS, params={"offset": "50"})
 
     def before(offset: int) -> None:
-        asked.append(offset)
+        offsets.append(offset)
         gate(offset)
 
     reader.before = before
@@ -123,7 +123,7 @@ def test_a_client_that_leaves_before_its_turn_is_never_served(serve: Serve, read
         gate.open.set()
         assert first.result(PATIENCE).status_code == 200
     running.client.get(RECORDS, params={"offset": "3"})
-    assert asked == [1, 3]
+    assert offsets == [1, 3]
 
 
 def test_a_cold_scan_never_delays_a_hot_read(serve: Serve, reader: MemoryReader) -> None:
@@ -151,8 +151,8 @@ def test_a_time_is_looked_up_while_cold_reads_wait_for_each_other(serve: Serve, 
     with ThreadPoolExecutor(18) as pool:
         cold = [pool.submit(httpx.get, f"{running.server.url}{RECORDS}?offset=0", timeout=30) for _ in range(18)]
         until(lambda: any(each.done() for each in cold))
-        found = running.client.get(f"{RECORDS.removesuffix('records')}offsets", params={"timestamp": "0"})
-        assert (found.status_code, found.json()["offset"]) == (200, 45)
+        answer = running.client.get(f"{RECORDS.removesuffix('records')}offsets", params={"timestamp": "0"})
+        assert (answer.status_code, answer.json()["offset"]) == (200, 45)
         read = running.client.get(RECORDS, params={"timestamp": "0"})
         assert (read.status_code, read.headers["x-tier"]) == (200, "local")
         gate.open.set()

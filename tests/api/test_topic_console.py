@@ -37,8 +37,8 @@ def reader() -> Iterator[Shop]:
 
 @pytest.fixture(scope="module")
 def url(reader: Shop) -> Iterator[str]:
-    with console(reader) as found:
-        yield found
+    with console(reader) as address:
+        yield address
 
 
 @pytest.fixture(scope="module")
@@ -64,10 +64,10 @@ def choose(page: Browser, axis: str) -> None:
 
 def column(page: Browser, nth: int) -> list[str]:
     """Return the texts of a column of the table of topics."""
-    found: list[str] = page.run(
+    texts: list[str] = page.run(
         f"[...document.querySelectorAll('#topics tbody tr')].map(r => r.cells[{nth}].innerText)"
     )
-    return found
+    return texts
 
 
 @pytest.mark.chromium
@@ -79,8 +79,8 @@ def test_topics_are_found_by_a_part_of_their_name_and_sorted_by_any_column(page:
         page.run(sort)
         by_partitions = sorted(TOPICS, key=lambda name: TOPICS[name].partitions, reverse=not turned)
         assert column(page, 0) == by_partitions
-        said = page.run("document.querySelector('#topics th[aria-sort]').ariaSort")
-        assert said == ("ascending" if turned else "descending")
+        direction = page.run("document.querySelector('#topics th[aria-sort]').ariaSort")
+        assert direction == ("ascending" if turned else "descending")
     page.run("document.getElementById('find').focus()")
     page.type("Ment")
     assert column(page, 0) == ["shipments", "payments"], "still in the order that was chosen"
@@ -93,16 +93,16 @@ def test_segments_are_listed_with_their_sizes_epochs_and_objects(page: Browser, 
     page.open(f"{url}/#/orders/0/69995?count=12", "12 records, tier")
     page.run("document.getElementById('segments').open = true")
     page.text("10 segments")
-    found = page.run(
+    cells = page.run(
         "[...document.querySelectorAll('#segments-table tbody tr')].map(r => [...r.cells].map(c => c.innerText))"
     )
     newest = httpx.get(f"{url}/v1/topics/orders/partitions/0/segments").json()["segments"][-1]
-    offsets, state, epochs, records, _, stored, _, object_key = found[0]
-    assert (len(found), offsets) == (10, f"{newest['offsets']['start']:,} to {newest['offsets']['end']:,}")
+    offsets, state, epochs, records, _, stored, _, object_key = cells[0]
+    assert (len(cells), offsets) == (10, f"{newest['offsets']['start']:,} to {newest['offsets']['end']:,}")
     assert (state, epochs, records) == ("copy segment finished", "0", f"{newest['record_count']:,}")
     assert stored.endswith("iB")
     assert object_key == newest["object_key"]
-    assert found[-1][1] == "delete segment started"
+    assert cells[-1][1] == "delete segment started"
 
 
 @pytest.mark.chromium
@@ -163,9 +163,9 @@ def test_a_gap_is_drawn_between_its_neighbours_and_said(page: Browser, url: str)
 def test_a_lease_is_drawn_over_what_it_keeps_and_has_its_words(page: Browser, url: str) -> None:
     page.open(f"{url}/#/orders", "trimmed")
     choose(page, "offset")
-    found = page.run("[...document.querySelectorAll('.lease[role=img]')].map(e => e.getAttribute('aria-label'))")
-    assert len(found) == 2
-    assert all(re.match(r"leased to spark nightly-report until 20\d\d-.*: [\d,]+ to [\d,]+$", each) for each in found)
+    labels = page.run("[...document.querySelectorAll('.lease[role=img]')].map(e => e.getAttribute('aria-label'))")
+    assert len(labels) == 2
+    assert all(re.match(r"leased to spark nightly-report until 20\d\d-.*: [\d,]+ to [\d,]+$", each) for each in labels)
 
 
 @pytest.mark.chromium
@@ -286,13 +286,13 @@ def test_while_no_broker_answers_the_remote_tier_is_shown_with_its_age(page: Bro
 @pytest.mark.chromium
 @pytest.mark.parametrize("partition", [0, 4])
 def test_the_page_of_a_partition_shows_its_own_bytes(page: Browser, url: str, partition: int) -> None:
-    asked = httpx.get(f"{url}/v1/topics/orders/partitions", params={"partition": partition}).json()["partitions"][0]
+    view = httpx.get(f"{url}/v1/topics/orders/partitions", params={"partition": partition}).json()["partitions"][0]
     whole = httpx.get(f"{url}/v1/topics/orders/summary").json()
-    said = httpx.get(f"{url}/v1/topics/orders/partitions/{partition}/agent").json()["status"]
+    agent_status = httpx.get(f"{url}/v1/topics/orders/partitions/{partition}/agent").json()["status"]
     page.open(f"{url}/#/orders/{partition}/@0?count=1", f"orders: partition {partition}")
     own, local, topics = page.run(
         f"import('/console/dom.js').then(({{ bytes }}) => "
-        f"[{asked['remote_bytes']}, {said['local_log_bytes']}, {whole['remote_bytes']}].map(bytes))"
+        f"[{view['remote_bytes']}, {agent_status['local_log_bytes']}, {whole['remote_bytes']}].map(bytes))"
     )
     eventually(lambda: "local" in page.run("document.getElementById('topic-sizes').textContent"))
     sizes = page.run("document.getElementById('topic-sizes').textContent")
@@ -347,9 +347,9 @@ def test_what_many_partitions_say_in_the_same_words_is_said_once(page: Browser, 
 def test_of_five_thousand_partitions_twelve_are_asked_for(page: Browser, url: str) -> None:
     page.open(f"{url}/#/clickstream", "0 to 11 of 5,000")
     page.text("trimmed")
-    asked = page.run("performance.getEntriesByType('resource').map(e => e.name).filter(n => n.includes('/v1/'))")
-    assert not [each for each in asked if each.endswith("/v1/topics/clickstream")], "all of them, in one answer"
-    partitions = {int(each) for path in asked for each in re.findall(r"partition(?:=|s/)(\d+)", path)}
+    urls = page.run("performance.getEntriesByType('resource').map(e => e.name).filter(n => n.includes('/v1/'))")
+    assert not [each for each in urls if each.endswith("/v1/topics/clickstream")], "all of them, in one answer"
+    partitions = {int(each) for path in urls for each in re.findall(r"partition(?:=|s/)(\d+)", path)}
     assert partitions == set(range(12))
 
 

@@ -27,12 +27,12 @@ def call_of(reader: MemoryReader) -> Call:
 
 
 def test_the_times_of_a_partition_begin_and_end_with_its_log_and_never_go_back(call: Call, log: Log) -> None:
-    (found,) = call(f"{TOPIC}/times").json()["partitions"]
-    offsets, times = ([each[name] for each in found["times"]] for name in ("offset", "timestamp"))
+    (partition,) = call(f"{TOPIC}/times").json()["partitions"]
+    offsets, times = ([each[name] for each in partition["times"]] for name in ("offset", "timestamp"))
     assert (offsets[0], offsets[-1]) == (0, log.folder.end() - 1)
     assert offsets == sorted(set(offsets))
     assert times == sorted(times)
-    assert found["unavailable"] is None
+    assert partition["unavailable"] is None
     ends = [base - 1 for base in log.folder.bases[1:]]
     assert set(ends) <= set(offsets), "where each copied segment ends"
 
@@ -42,14 +42,14 @@ def test_records_that_go_back_in_time_do_not_take_the_axis_with_them() -> None:
     for at in (5000, 9000, 2000):
         reader.append(None, b"x", at)
     reader.local_start = 1
-    (found,) = call_of(reader)(f"{TOPIC}/times").json()["partitions"]
-    assert [(each["offset"], each["timestamp"]) for each in found["times"]] == [(0, 5000), (1, 9001), (2, 9001)]
+    (partition,) = call_of(reader)(f"{TOPIC}/times").json()["partitions"]
+    assert [(each["offset"], each["timestamp"]) for each in partition["times"]] == [(0, 5000), (1, 9001), (2, 9001)]
 
 
 def test_times_are_few_however_many_segments_there_are() -> None:
     pairs = [(Offset(number), TimestampMs(number)) for number in range(10_000)]
-    found = thinned(pairs)
-    assert (len(found), found[0], found[-1]) == (MOST_PAIRS, pairs[0], pairs[-1])
+    times = thinned(pairs)
+    assert (len(times), times[0], times[-1]) == (MOST_PAIRS, pairs[0], pairs[-1])
 
 
 def test_what_the_view_knows_of_times_is_shown_while_the_broker_is_away(golden: Callable[..., Log]) -> None:
@@ -63,9 +63,9 @@ def test_what_the_view_knows_of_times_is_shown_while_the_broker_is_away(golden: 
             raise BrokerUnavailable("it is away", broker="10.0.0.1:9092")
 
     call = call_of(Away())
-    (found,) = call(f"{TOPIC}/times").json()["partitions"]
-    assert found["unavailable"] == "it is away"
-    assert len(found["times"]) == 4
+    (row,) = call(f"{TOPIC}/times").json()["partitions"]
+    assert row["unavailable"] == "it is away"
+    assert len(row["times"]) == 4
 
 
 def test_facts_are_told_in_words_the_newest_first(call: Call, log: Log) -> None:
@@ -109,6 +109,6 @@ def test_of_a_large_topic_partitions_are_named(what: str) -> None:
 
 def test_partitions_that_are_named_are_answered_alone_and_no_other_is_asked() -> None:
     reader = ManyTopics({"large": 5000})
-    found = call_of(reader)("/v1/topics/large/partitions?partition=77&partition=3&partition=77").json()["partitions"]
-    assert [each["partition"] for each in found] == [3, 77]
+    rows = call_of(reader)("/v1/topics/large/partitions?partition=77&partition=3&partition=77").json()["partitions"]
+    assert [each["partition"] for each in rows] == [3, 77]
     assert reader.looks == 2

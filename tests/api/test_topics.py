@@ -82,8 +82,8 @@ def test_offsets_that_no_tier_has_are_gaps_and_reading_them_names_them(golden: C
     assert call(PARTITION).json()["gaps"] == [gap]
     answer = call(f"{PARTITION}/records", offset=gap["start"] + 1)
     assert answer.status_code == 500
-    said = answer.json()
-    assert (said["error"], said["start"], said["end"]) == ("LogGap", gap["start"] + 1, gap["end"])
+    problem = answer.json()
+    assert (problem["error"], problem["start"], problem["end"]) == ("LogGap", gap["start"] + 1, gap["end"])
     service.close()
 
 

@@ -26,8 +26,8 @@ def cut(kafka: KafkaSandbox, topic: str, partition: int, to: int) -> None:
 
 
 def alter(admin: Any, topic: str, name: str, value: str) -> None:
-    wanted = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[wanted])
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
     admin.incremental_alter_configs([resource])[resource].result(30)
     for _ in range(600):
         if admin.describe_configs([resource])[resource].result(30)[name].value == value:

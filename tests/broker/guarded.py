@@ -107,8 +107,8 @@ def set_password(sandbox: KafkaSandbox, user: str, password: bytes) -> None:
 
 def unsigned_token(user: str, **claims: object) -> str:
     """Return a bearer token that this broker accepts: its check of OAUTHBEARER is Kafka's own for development."""
-    said = {"sub": user, "exp": 4_000_000_000} | claims
-    return jwt.encode({name: value for name, value in said.items() if value is not None}, "", "none")
+    payload = {"sub": user, "exp": 4_000_000_000} | claims
+    return jwt.encode({name: value for name, value in payload.items() if value is not None}, "", "none")
 
 
 @contextmanager

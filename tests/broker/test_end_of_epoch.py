@@ -41,15 +41,15 @@ class Partition:
 
     @property
     def leader(self) -> BrokerId:
-        found = self.admin.leader(self.name, 0)
-        assert found is not None
-        return BrokerId(found + 1)
+        leader = self.admin.leader(self.name, 0)
+        assert leader is not None
+        return BrokerId(leader + 1)
 
     @property
     def epoch(self) -> LeaderEpoch:
-        found = self.broker.reads.bounds(self.name, 0).leader_epoch
-        assert found is not None
-        return found
+        epoch = self.broker.reads.bounds(self.name, 0).leader_epoch
+        assert epoch is not None
+        return epoch
 
     def moves(self) -> None:
         """Make another replica the leader by a clean election."""
@@ -63,11 +63,11 @@ class Partition:
         """Return whether the controller is done with the partition: a later epoch would fence the next request."""
         described = self.broker.control.topic(self.name).partitions[0]
         try:
-            said = self.broker.control.bounds(self.name, 0).leader_epoch
+            epoch = self.broker.control.bounds(self.name, 0).leader_epoch
         except (Fenced, BrokerUnavailable):
             return False
         every = {*range(len(self.sandbox.brokers))}
-        return said == described.leader_epoch and self.admin.in_sync(self.name, 0) == every
+        return epoch == described.leader_epoch and self.admin.in_sync(self.name, 0) == every
 
     def restarts(self) -> None:
         """Restart the partition's only broker, which leads in another epoch afterwards."""
@@ -94,12 +94,12 @@ class Partition:
             start,
             earliest_epoch(epochs, start),
         )
-        for asked in range(now + 2):
-            said = raw.end_of_epoch(leader, self.name, 0, LeaderEpoch(asked), now)
-            found = (-1 if said.leader_epoch is None else said.leader_epoch, said.offset)
-            assert found == end_offset_for(epochs, end, asked), (asked, epochs)
-            proven = self.broker.reads.end_of_epoch(self.name, 0, LeaderEpoch(asked), now)
-            assert proven == said_of_epoch(epochs, start, end, LeaderEpoch(asked))
+        for epoch in range(now + 2):
+            answer = raw.end_of_epoch(leader, self.name, 0, LeaderEpoch(epoch), now)
+            pair = (-1 if answer.leader_epoch is None else answer.leader_epoch, answer.offset)
+            assert pair == end_offset_for(epochs, end, epoch), (epoch, epochs)
+            proven = self.broker.reads.end_of_epoch(self.name, 0, LeaderEpoch(epoch), now)
+            assert proven == said_of_epoch(epochs, start, end, LeaderEpoch(epoch))
         return epochs
 
 
@@ -133,10 +133,10 @@ def test_a_leader_answers_as_its_twin_does_also_of_epochs_that_it_forgot(partiti
     broker.control.delete_records_on(partition.leader, name, 0, Offset(12))
     epochs = partition.agrees_with_the_twin()
     assert epochs[0] == (second, 12)
-    asked = LeaderEpoch(0)
-    said = broker.raw.end_of_epoch(partition.leader, name, 0, asked, now)
-    assert (said.leader_epoch, said.offset) == (0, 12), "Kafka answers a forgotten epoch as if it were known"
-    assert broker.reads.end_of_epoch(name, 0, asked, now) is None
+    epoch = LeaderEpoch(0)
+    answer = broker.raw.end_of_epoch(partition.leader, name, 0, epoch, now)
+    assert (answer.leader_epoch, answer.offset) == (0, 12), "Kafka answers a forgotten epoch as if it were known"
+    assert broker.reads.end_of_epoch(name, 0, epoch, now) is None
     broker.control.delete_records_on(partition.leader, name, 0, Offset(50))
     assert partition.agrees_with_the_twin() == [(now, 50)]
     assert broker.reads.end_of_epoch(name, 0, LeaderEpoch(second), now) is None
@@ -164,11 +164,11 @@ def test_bounds_are_of_one_leader_though_another_is_elected_while_it_is_asked(pa
     raw = Interrupted(partition.sandbox.client_config, clock)
     reads, before = LocalReader(raw, Leadership(raw, clock)), partition.epoch
     raw.happens[:] = [lambda: None, partition.moves]
-    found = reads.bounds(partition.name, 0)
-    assert found.leader_epoch == partition.epoch > before
+    bounds = reads.bounds(partition.name, 0)
+    assert bounds.leader_epoch == partition.epoch > before
     raw.happens[:] = [lambda: None, partition.moves]
     with pytest.raises(Fenced):
-        reads.bounds(partition.name, 0, found.leader_epoch)
+        reads.bounds(partition.name, 0, bounds.leader_epoch)
     raw.close()
 
 

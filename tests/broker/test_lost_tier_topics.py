@@ -50,12 +50,12 @@ def test_a_topic_whose_head_is_gone_is_opened_by_nobody_and_not_blessed(
     start = topic.end(partition) - 1
     cut(kafka, name, partition, start)
     before = ends(properties, name)
-    said = rf"^partition {partition} of {name} begins at {start}: its head is gone .*{RECOVER}"
+    message = rf"^partition {partition} of {name} begins at {start}: its head is gone .*{RECOVER}"
     for attempt in (
         lambda: open_tier_topic(properties, spec_of(name)),
         lambda: create_tier_topic(properties, spec_of(name), SystemClock().now_ms()),
     ):
-        with pytest.raises(TierStateLost, match=said):
+        with pytest.raises(TierStateLost, match=message):
             attempt()
     assert ends(properties, name) == before, "no meta fact was written over what is gone"
     assert [problem.partition(":")[0] for problem in topic.problems()] == [
@@ -88,12 +88,12 @@ def test_a_topic_that_a_stray_client_made_anew_is_not_blessed_and_its_way_out_is
     producer = Producer(properties)
     producer.produce(name, b"stray", partition=1)
     assert producer.flush(30) == 0
-    said = rf"but by some client .*: delete it with Kafka's own tools; tierstate init makes it.*{RECOVER}"
+    message = rf"but by some client .*: delete it with Kafka's own tools; tierstate init makes it.*{RECOVER}"
     for attempt in (
         lambda: create_tier_topic(properties, spec_of(name), SystemClock().now_ms()),
         lambda: open_tier_topic(properties, spec_of(name)),
     ):
-        with pytest.raises(InvalidRequest, match=said):
+        with pytest.raises(InvalidRequest, match=message):
             attempt()
     assert ends(properties, name) == {0: 0, 1: 1}
     assert "cleanup.policy is delete, compact is wanted" in check_tier_topic(properties, spec_of(name))

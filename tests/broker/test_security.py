@@ -117,7 +117,7 @@ def test_whose_transactions_are_open_is_told_to_those_who_may_read_the_topic(gua
     admin: Any = AdminClient(guarded.client_config)
     admin.create_topics([NewTopic("pinned", 1, 1)])["pinned"].result(30)
 
-    def told(control: BrokerControl) -> str:
+    def transactions(control: BrokerControl) -> str:
         try:
             return str(control.open_transactions("pinned", 0, broker=BrokerId(1)))
         except AccessDenied:
@@ -127,9 +127,9 @@ def test_whose_transactions_are_open_is_told_to_those_who_may_read_the_topic(gua
         for what in (AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS, AclOperation.DELETE):
             allow(guarded, [binding("guest", ResourceType.TOPIC, "pinned", what)])
         eventually(lambda: sees(theirs.control, "pinned"))
-        assert told(theirs.control) == "denied"
+        assert transactions(theirs.control) == "denied"
         allow(guarded, [binding("guest", ResourceType.TOPIC, "pinned", AclOperation.READ)])
-        eventually(lambda: told(theirs.control) == "()")
+        eventually(lambda: transactions(theirs.control) == "()")
 
 
 def test_only_who_may_describe_every_topic_can_tell_that_one_is_gone(guarded: KafkaSandbox) -> None:

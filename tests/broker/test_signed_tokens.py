@@ -55,8 +55,8 @@ def _keys(folder: Path) -> str:
 
 
 def signed(key: rsa.RSAPrivateKey = OURS, kid: str = KID, **claims: object) -> str:
-    said = {name: value for name, value in (CLAIMS | claims).items() if value is not None}
-    return jwt.encode(said, key, "RS256", headers={"kid": kid})
+    payload = {name: value for name, value in (CLAIMS | claims).items() if value is not None}
+    return jwt.encode(payload, key, "RS256", headers={"kid": kid})
 
 
 def rights(sandbox: KafkaSandbox, token: str) -> dict[str, Rights]:

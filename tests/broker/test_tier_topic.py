@@ -97,13 +97,13 @@ def truncated(request: pytest.FixtureRequest, name: str) -> Iterator[Truncated]:
 
 def read(reader: TierReader, wanted: int) -> list[Entry]:
     """Return at least ``wanted`` entries, which must come within half a minute."""
-    found: list[Entry] = []
+    entries: list[Entry] = []
     for _ in range(300):
         for batch in reader.poll(0.1):
-            found += batch.entries
-        if len(found) >= wanted:
-            return found
-    pytest.fail(f"{len(found)} of {wanted} entries came")
+            entries += batch.entries
+        if len(entries) >= wanted:
+            return entries
+    pytest.fail(f"{len(entries)} of {wanted} entries came")
 
 
 def test_what_is_appended_is_read_at_the_position_that_was_answered(topic: TierTopic) -> None:
@@ -126,13 +126,13 @@ def test_a_reader_begins_where_it_is_told_and_says_the_position_after_each_batch
     positions = [topic.append(1, f"a/0/{n}", b"v") for n in range(5)]
     reader = topic.reader({1: positions[3]})
     following = Position(-1)
-    found: list[Entry] = []
+    entries: list[Entry] = []
     while following <= positions[4]:
         for batch in reader.poll(0.1):
-            found += batch.entries
+            entries += batch.entries
             following = batch.following
     reader.close()
-    assert [entry.position for entry in found] == positions[3:]
+    assert [entry.position for entry in entries] == positions[3:]
     assert following == topic.end(1)
 
 
@@ -159,24 +159,24 @@ def test_a_position_past_the_end_is_lost_and_never_reset(topic: TierTopic) -> No
 
 def batches(reader: TierReader, wanted: int) -> list[TierBatch]:
     """Return batches with at least ``wanted`` entries, which must come within half a minute."""
-    found: list[TierBatch] = []
+    received: list[TierBatch] = []
     for _ in range(300):
-        found += [batch for batch in reader.poll(0.1) if batch.entries]
-        if sum(len(batch.entries) for batch in found) >= wanted:
+        received += [batch for batch in reader.poll(0.1) if batch.entries]
+        if sum(len(batch.entries) for batch in received) >= wanted:
             reader.close()
-            return found
-    pytest.fail(f"{found} came, {wanted} entries were wanted")
+            return received
+    pytest.fail(f"{received} came, {wanted} entries were wanted")
 
 
 def test_every_entry_comes_with_the_time_it_was_appended_and_every_batch_with_its_epoch(topic: TierTopic) -> None:
     before = SystemClock().now_ms()
     for each in range(3):
         topic.append(1, f"a/0/{each}", b"v")
-    found = batches(topic.reader({1: Position(0)}), 3)
-    times = [time for batch in found for time in batch.timestamps]
+    received = batches(topic.reader({1: Position(0)}), 3)
+    times = [time for batch in received for time in batch.timestamps]
     assert len(times) == 3
     assert before <= times[0] <= times[1] <= times[2] <= SystemClock().now_ms()
-    assert [batch.epoch for batch in found] == [0] * len(found)
+    assert [batch.epoch for batch in received] == [0] * len(received)
 
 
 def test_a_time_is_found_at_the_first_position_appended_then_or_later(topic: TierTopic) -> None:
@@ -205,9 +205,9 @@ def test_a_position_of_an_epoch_that_ended_below_it_is_lost_though_the_log_has_g
 
 def test_a_position_at_the_end_of_its_epoch_goes_on(truncated: Truncated) -> None:
     topic, end, epoch = truncated
-    found = batches(topic.reader({0: Position(end)}, {0: epoch}), 2)
-    assert [entry.key for batch in found for entry in batch.entries] == ["a/0/new-0", "a/0/new-1"]
-    assert found[-1].epoch > epoch
+    received = batches(topic.reader({0: Position(end)}, {0: epoch}), 2)
+    assert [entry.key for batch in received for entry in batch.entries] == ["a/0/new-0", "a/0/new-1"]
+    assert received[-1].epoch > epoch
 
 
 def test_a_partition_begins_at_0_until_its_head_is_cut(beheaded: Beheaded) -> None:
@@ -232,8 +232,8 @@ def test_who_lacks_some_of_what_is_gone_has_lost_the_position(beheaded: Beheaded
 
 def test_who_has_consumed_what_is_gone_reads_on(beheaded: Beheaded) -> None:
     topic, start = beheaded
-    found = read(topic.reader({0: Position(0), 1: start}), 2)
-    assert [entry.position for entry in found if entry.key.startswith("a/0/")] == [3, 4]
+    entries = read(topic.reader({0: Position(0), 1: start}), 2)
+    assert [entry.position for entry in entries if entry.key.startswith("a/0/")] == [3, 4]
 
 
 def test_a_head_that_is_cut_right_after_it_was_looked_at_is_not_passed_over(kafka: KafkaSandbox, name: str) -> None:
@@ -372,13 +372,13 @@ def test_a_record_is_known_again_by_its_anchor_and_no_other_record_is(topic: Tie
     for value in (b"two", b"", None):
         topic.append(1, "a/0/x", value)
     reader, following = topic.reader({1: Position(0)}), topic.end(1)
-    found: dict[Position, Anchor | None] = {}
-    while Position(following - 1) not in found:
+    marks: dict[Position, Anchor | None] = {}
+    while Position(following - 1) not in marks:
         for batch in reader.poll(0.1):
-            found |= {entry.position: batch.anchor(Position(entry.position + 1)) for entry in batch.entries}
+            marks |= {entry.position: batch.anchor(Position(entry.position + 1)) for entry in batch.entries}
     reader.close()
-    assert [topic.anchor_at(1, Position(at)) for at in range(first, following)] == [found[at] for at in sorted(found)]
-    assert len({each.sha256 for each in found.values() if each}) == 4
+    assert [topic.anchor_at(1, Position(at)) for at in range(first, following)] == [marks[at] for at in sorted(marks)]
+    assert len({each.sha256 for each in marks.values() if each}) == 4
 
 
 def test_where_no_record_is_there_is_no_anchor(topic: TierTopic) -> None:

@@ -38,7 +38,7 @@ def test_a_process_that_waits_for_a_broker_is_watched_already_and_shows_its_stac
             broker.accept()  # it waits now: faulthandler cannot safely read the stacks of threads that run
         finally:
             gateway.send_signal(signal.SIGABRT)
-            said = gateway.communicate(timeout=120)[1].decode()
+            stderr = gateway.communicate(timeout=120)[1].decode()
     assert gateway.returncode == -signal.SIGABRT
-    assert "cli/gateway.py" in said
-    assert "runtime/watchdog.py" in said, "of every thread"
+    assert "cli/gateway.py" in stderr
+    assert "runtime/watchdog.py" in stderr, "of every thread"

@@ -34,14 +34,14 @@ def test_each_command_asks_the_gateway_or_refuses_it(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     code = run(["--gateway", NOBODY, *name.split(), *needed(command)])
-    said = capsys.readouterr().err
-    if "one partition is needed" in said:
+    stderr = capsys.readouterr().err
+    if "one partition is needed" in stderr:
         code = run(["--gateway", NOBODY, *name.split(), "t:0", *needed(command)[1:]])
-        said = capsys.readouterr().err
+        stderr = capsys.readouterr().err
     if name in COMMANDS:
-        assert f"the gateway does not answer. url={NOBODY}" in said
+        assert f"the gateway does not answer. url={NOBODY}" in stderr
     else:
-        assert (code, f"tierstate {name} asks no gateway" in said) == (2, True), said
+        assert (code, f"tierstate {name} asks no gateway" in stderr) == (2, True), stderr
 
 
 @pytest.mark.parametrize("asked", ["--via broker", "--via reader", "--via consumer", "--per-segment"])

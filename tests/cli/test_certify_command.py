@@ -86,7 +86,7 @@ def test_a_store_that_keeps_every_promise_gets_a_certificate(certify: Certify, f
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     assert lines[0] == f"store   {folder.as_uri()}"
-    assert [found for line in lines[1:-1] for found in re.findall(r"^kept    (.+?) +[0-9.]+ s$", line)] == NAMES
+    assert [promise for line in lines[1:-1] for promise in re.findall(r"^kept    (.+?) +[0-9.]+ s$", line)] == NAMES
     assert lines[-1].startswith(f"CERTIFIED: {len(NAMES)} of {len(NAMES)} promises kept, 0 broken, 0 not checked, at 2")
     assert objects(folder) == ["mine"]
 

@@ -8,7 +8,7 @@ from tierstate.state.errors import TierstateError
 
 
 def everything_below(kind: type[TierstateError]) -> list[type[TierstateError]]:
-    return [found for below in kind.__subclasses__() for found in (below, *everything_below(below))]
+    return [subclass for below in kind.__subclasses__() for subclass in (below, *everything_below(below))]
 
 
 def test_every_error_class_has_a_code_of_the_commands_page() -> None:

@@ -38,16 +38,16 @@ class Desk:
 
     def keys(self, *arguments: str, code: int = 0) -> Any:
         """Run the command and return its one JSON document; ``notes`` becomes the text of stderr."""
-        found = run(["keys", *arguments, "--json", "--config", str(self.config)])
-        said = self.capture.readouterr()
-        assert found == code, said.err
-        self.notes = said.err
-        return json.loads(said.out) if said.out else None
+        status = run(["keys", *arguments, "--json", "--config", str(self.config)])
+        output = self.capture.readouterr()
+        assert status == code, output.err
+        self.notes = output.err
+        return json.loads(output.out) if output.out else None
 
     def log(self, ring: KeyRing) -> bytes:
         """Return the log of the encrypted segment, decrypted."""
         store = DirectoryStore(self.store)
-        key = next(found.key for found in store.list("topic-") if found.key.endswith(ObjectKind.MANIFEST))
+        key = next(info.key for info in store.list("topic-") if info.key.endswith(ObjectKind.MANIFEST))
         return b"".join(SegmentReader.open(store, key, keys=ring).read_log())
 
 
@@ -60,15 +60,15 @@ def test_a_dry_run_of_new_writes_nothing_and_a_run_adds_a_key(desk: Desk) -> Non
     before = sorted(path.name for path in desk.ring.parent.iterdir())
     assert desk.keys("new", "key2", "--bits", "2048", "--dry-run")["executed"] is False
     assert sorted(path.name for path in desk.ring.parent.iterdir()) == before
-    said = desk.keys("new", "key2", "--bits", "2048")
-    assert (said["key_id"], said["active"], said["executed"]) == ("key2", False, True)
+    document = desk.keys("new", "key2", "--bits", "2048")
+    assert (document["key_id"], document["active"], document["executed"]) == ("key2", False, True)
     ring = KeyRing.load(desk.ring)
     assert (ring.active, list(ring.keys)) == ("key1", ["key1", "key2"])
 
 
 def test_new_begins_a_ring_in_a_folder(desk: Desk, tmp_path: Path) -> None:
-    said = desk.keys("new", "first", "--bits", "2048", "--dir", str(tmp_path / "other"))
-    assert (said["key_ring"], said["active"]) == (str(tmp_path / "other" / "keyring.toml"), True)
+    document = desk.keys("new", "first", "--bits", "2048", "--dir", str(tmp_path / "other"))
+    assert (document["key_ring"], document["active"]) == (str(tmp_path / "other" / "keyring.toml"), True)
     assert KeyRing.load(tmp_path / "other" / "keyring.toml").opens("first")
 
 

@@ -42,7 +42,7 @@ def tierstate(tmp_path: Path) -> Tierstate:
 def commands_below(command: click.Command, path: Sequence[str]) -> list[tuple[str, click.Command]]:
     if not isinstance(command, click.Group):
         return [(" ".join(path), command)]
-    return [found for name, below in command.commands.items() for found in commands_below(below, [*path, name])]
+    return [pair for name, below in command.commands.items() for pair in commands_below(below, [*path, name])]
 
 
 def test_help_groups_the_commands_by_section(tierstate: Tierstate) -> None:
@@ -247,8 +247,8 @@ def test_an_error_is_one_line_and_a_code(error: str, code: int, said: str) -> No
 def test_with_json_an_error_is_one_object_on_stderr(tierstate: Tierstate) -> None:
     done = tierstate("dump-log", "nowhere", "--json")
     assert (done.returncode, done.stdout) == (2, "")
-    told = json.loads(done.stderr)
-    assert told == {
+    document = json.loads(done.stderr)
+    assert document == {
         "error": "InvalidRequest",
         "message": "no such file or folder. path=nowhere",
         "facts": {"path": "nowhere"},

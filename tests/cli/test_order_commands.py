@@ -78,8 +78,8 @@ def test_a_partition_that_no_agent_has_begun_obeys_nobody() -> None:
 
 def test_an_order_is_given_to_a_log_that_a_term_knows() -> None:
     """The view of an epoch without a term may contain records that an election lost."""
-    for known in (LeaderEpoch(1), None):
-        plan_delete(view_of(), replace(BOUNDS, leader_epoch=known), Offset(100), False, NOW)
+    for epoch in (LeaderEpoch(1), None):
+        plan_delete(view_of(), replace(BOUNDS, leader_epoch=epoch), Offset(100), False, NOW)
     later = replace(BOUNDS, leader_epoch=LeaderEpoch(2))
     with pytest.raises(Unavailable, match="no term of this leader epoch has begun yet"):
         plan_delete(view_of(), later, Offset(100), False, NOW)
@@ -123,8 +123,8 @@ def test_leases_on_what_goes_are_shown_until_they_are_over() -> None:
 def test_groups_that_have_not_read_what_leaves_the_broker_are_named() -> None:
     here = view_of().partition.partition
     places = [("behind", here, 349), ("new", here, None), ("done", here, 350), ("elsewhere", here + 1, 0)]
-    found = tuple(GroupPosition(name, part, None if at is None else Offset(at)) for name, part, at in places)
-    groups = TopicGroups(found, (GroupProblem("odd", "odd is unknown"),))
+    positions = tuple(GroupPosition(name, part, None if at is None else Offset(at)) for name, part, at in places)
+    groups = TopicGroups(positions, (GroupProblem("odd", "odd is unknown"),))
     plan = plan_delete(view_of(log_start=0), BOUNDS, Offset(350), False, NOW, groups)
     assert plan.as_json()["groups"] == [
         {"group_id": "behind", "committed_offset": 349},
@@ -169,10 +169,10 @@ def test_what_agents_did_is_counted_by_the_segments_of_the_plan() -> None:
     assert (untouched.readable, untouched.condemned, untouched.gone) == (2, 0, 0)
     assert not untouched.reached(plan.before)
     begun = view_of(moved(50, 200, "operator-order"), delete_started(51, 0))
-    said = Obeyed.of(plan, begun, BOUNDS)
-    assert (said.readable, said.condemned, said.gone) == (1, 1, 0)
-    assert said.reached(plan.before)
-    assert not said.settled(plan.before)
+    progress = Obeyed.of(plan, begun, BOUNDS)
+    assert (progress.readable, progress.condemned, progress.gone) == (1, 1, 0)
+    assert progress.reached(plan.before)
+    assert not progress.settled(plan.before)
     erased = Obeyed.of(plan, build.view(build.log_start(1, build.term(1, 0), 200)), BOUNDS)
     assert (erased.readable, erased.condemned, erased.gone) == (0, 0, 2)
 
@@ -206,10 +206,10 @@ def test_the_end_is_the_last_stable_offset() -> None:
 @pytest.mark.parametrize("kind", [OrderKind.PAUSE, OrderKind.DISABLE_KEEP, OrderKind.DISABLE_DELETE])
 def test_the_newest_order_by_position_stands_and_is_not_needed_again(kind: OrderKind) -> None:
     view = view_of(order(50, OrderKind.RESUME), order(51, kind, number=8))
-    found = standing(view)
-    assert found is not None
-    assert found.kind is kind
-    assert describe_order(found) == f"{kind.value} since 2023-11-14T22:13:20Z by ops"
+    newest = standing(view)
+    assert newest is not None
+    assert newest.kind is kind
+    assert describe_order(newest) == f"{kind.value} since 2023-11-14T22:13:20Z by ops"
     assert not needed(view, kind)
     assert needed(view, OrderKind.RESUME)
     assert needed(view, OrderKind.PAUSE) == (kind is not OrderKind.PAUSE)
@@ -263,7 +263,7 @@ def views(follower: Follower, count: int) -> list[PartitionView]:
 
 
 def test_an_order_is_in_the_view_when_it_is_given(topic: Unsure, follower: Follower) -> None:
-    said = new_order(
+    order = new_order(
         build.partition,
         OrderKind.DELETE_RECORDS,
         ManualClock(),
@@ -272,19 +272,19 @@ def test_an_order_is_in_the_view_when_it_is_given(topic: Unsure, follower: Follo
         force=True,
         lineage=KNOWN,
     )
-    give(topic, follower, said)
-    assert follower.partition(build.partition).orders == (said,)
+    give(topic, follower, order)
+    assert follower.partition(build.partition).orders == (order,)
 
 
 def test_an_append_of_unknown_outcome_is_looked_up(topic: Unsure, follower: Follower) -> None:
     topic.fails_at = 1
-    said = new_order(build.partition, OrderKind.PAUSE, ManualClock(), CountingIds())
-    give(topic, follower, said)
-    assert follower.partition(build.partition).orders == (said,)
+    order = new_order(build.partition, OrderKind.PAUSE, ManualClock(), CountingIds())
+    give(topic, follower, order)
+    assert follower.partition(build.partition).orders == (order,)
     topic.lands = lambda: False
     with pytest.raises(UnknownOutcome):
         give(topic, follower, new_order(build.partition, OrderKind.RESUME, ManualClock(), CountingIds(1)))
-    assert follower.partition(build.partition).orders == (said,)
+    assert follower.partition(build.partition).orders == (order,)
 
 
 def test_a_topic_that_is_ordered_halfway_says_how_far_it_came(topic: Unsure, follower: Follower) -> None:
@@ -298,4 +298,4 @@ def test_a_topic_that_is_ordered_halfway_says_how_far_it_came(topic: Unsure, fol
     assert [view.partition.partition for view in rest] == [1, 2]
     order_each(topic, follower, rest, OrderKind.PAUSE, outcomes)
     assert outcomes == dict.fromkeys(range(3), "ordered")
-    assert {found.kind for view in views(follower, 3) if (found := standing(view))} == {OrderKind.PAUSE}
+    assert {order.kind for view in views(follower, 3) if (order := standing(view))} == {OrderKind.PAUSE}

@@ -127,8 +127,8 @@ def test_records_are_read_across_the_border_and_say_which_tier_had_them(cluster:
 def test_a_search_says_on_stderr_how_far_it_looked(cluster: Cluster) -> None:
     code, out, notes = cluster.call("consume", TOPIC, "--contains", "nowhere")
     assert (code, out) == (0, b"")
-    said = re.search(r"looked through 900 records, [0-9,]+ bytes, up to offset 900 of reading-commands$", notes, re.M)
-    assert said is not None, notes
+    note = re.search(r"looked through 900 records, [0-9,]+ bytes, up to offset 900 of reading-commands$", notes, re.M)
+    assert note is not None, notes
 
 
 @pytest.mark.parametrize(

@@ -41,13 +41,13 @@ def commands(group: click.Group = root, before: str = "") -> Iterator[tuple[str,
 
 def flag_of(command: click.Command) -> click.Option | None:
     """Return the option to which either of the two flags belongs."""
-    found = [
+    options = [
         each
         for each in command.params
         if isinstance(each, click.Option) and {"--execute", "--dry-run"} & {*each.opts, *each.secondary_opts}
     ]
-    assert len(found) <= 1, "two options for one decision"
-    return found[0] if found else None
+    assert len(options) <= 1, "two options for one decision"
+    return options[0] if options else None
 
 
 FLAGS = {name: flag_of(command) for name, command in commands()}

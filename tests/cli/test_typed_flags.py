@@ -35,9 +35,9 @@ def latest(subject: str) -> Form:
 def test_a_schema_is_given_as_text_or_as_a_file(tmp_path: Path) -> None:
     file = tmp_path / "orders.ddl"
     file.write_text("id bigint\n")
-    wanted = Columns(NAMES, Form("string"), Form("json", "id bigint"), "map")
+    expected = Columns(NAMES, Form("string"), Form("json", "id bigint"), "map")
     for schema in ("id bigint", str(file)):
-        assert columns(key_format="string", value_format="json", value_schema=schema) == wanted
+        assert columns(key_format="string", value_format="json", value_schema=schema) == expected
 
 
 def test_avro_is_bare_with_a_schema_and_registered_without_one_or_by_the_flag() -> None:
@@ -47,8 +47,8 @@ def test_avro_is_bare_with_a_schema_and_registered_without_one_or_by_the_flag() 
 
 
 def test_what_a_place_has_of_a_registry_stays_though_the_subject_has_a_newer_schema() -> None:
-    known = Columns(NAMES, None, Form("avro", '"int"', registered=True))
-    assert columns(known, value_format="avro").value == known.value
+    earlier = Columns(NAMES, None, Form("avro", '"int"', registered=True))
+    assert columns(earlier, value_format="avro").value == earlier.value
     assert columns(Columns(NAMES), value_format="avro").value == LATEST
 
 

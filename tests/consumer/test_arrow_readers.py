@@ -39,9 +39,9 @@ def in_polars(read: Read) -> pa.Table:
 
 
 def in_duckdb(read: Read) -> pa.Table:
-    found = duckdb.sql("FROM read")
-    assert found is not None
-    return found.to_arrow_table().cast(read.schema)
+    relation = duckdb.sql("FROM read")
+    assert relation is not None
+    return relation.to_arrow_table().cast(read.schema)
 
 
 READERS = {name: each for name, each in list(globals().items()) if name.startswith("in_")}
@@ -76,17 +76,17 @@ def test_every_reader_has_every_column_of_both_tiers(orders: Topic, take: Take) 
 @pytest.mark.parametrize("columns", [None, ["value", "offset"]])
 @pytest.mark.parametrize("take", READERS.values(), ids=READERS)
 def test_an_empty_range_has_its_columns_in_every_reader(orders: Topic, take: Take, columns: list[str] | None) -> None:
-    found = take(orders.read(start=7, end=7, columns=columns))
-    assert (found.num_rows, found.column_names) == (0, columns or KNOWN)
+    table = take(orders.read(start=7, end=7, columns=columns))
+    assert (table.num_rows, table.column_names) == (0, columns or KNOWN)
 
 
 def totals(read: Read) -> dict[str, int]:
     """Return the sum of each city. DuckDB finds the table of a query among the variables around it."""
     orders = "SELECT decode(value)::JSON AS json FROM read"
     query = f"SELECT json ->> '$.city', sum((json ->> '$.amount')::INT) FROM ({orders}) GROUP BY 1"
-    found = duckdb.sql(query)
-    assert found is not None
-    return dict(found.fetchall())
+    relation = duckdb.sql(query)
+    assert relation is not None
+    return dict(relation.fetchall())
 
 
 def test_duckdb_adds_up_one_field_of_json(orders: Topic) -> None:
@@ -97,5 +97,5 @@ def test_duckdb_adds_up_one_field_of_json(orders: Topic) -> None:
 def test_polars_adds_up_one_field_of_json(orders: Topic) -> None:
     order = pl.Struct({"city": pl.String, "amount": pl.Int64})
     values = pl.DataFrame(orders.read(columns=["value"])).select(pl.col("value").cast(pl.String).str.json_decode(order))
-    found: Any = values.unnest("value").group_by("city").agg(pl.col("amount").sum())
-    assert dict(found.iter_rows()) == AMOUNTS
+    sums: Any = values.unnest("value").group_by("city").agg(pl.col("amount").sum())
+    assert dict(sums.iter_rows()) == AMOUNTS

@@ -39,9 +39,9 @@ def tiered(cluster: TieredCluster, name: str, records: int, partitions: int, com
 
 def log_object(cluster: TieredCluster, topic: str, partition: int) -> Path:
     """Return the log object of the partition's second segment."""
-    found = sorted((cluster.folder / "store").glob(f"{topic}-*/{partition}/*.log"))
-    assert len(found) > 2
-    return found[1]
+    logs = sorted((cluster.folder / "store").glob(f"{topic}-*/{partition}/*.log"))
+    assert len(logs) > 2
+    return logs[1]
 
 
 def damage(path: Path, byte: int = BYTE_OF_BATCH["records"], batch: int = 1) -> int:
@@ -146,7 +146,7 @@ def test_records_that_were_taken_before_a_callback_raised_are_handed_out_before_
 ) -> None:
     topic = tiered(cluster, f"callback-{kind.__name__}", RECORDS, 1)
     place = [TopicPartition(topic, 0)]
-    found: list[int] = []
+    received_offsets: list[int] = []
     raised: list[BaseException] = []
     caught: list[BaseException] = []
 
@@ -157,7 +157,7 @@ def test_records_that_were_taken_before_a_callback_raised_are_handed_out_before_
 
     def step() -> None:
         try:
-            found.extend(offsets(consumer.consume(10 * RECORDS, 5)))
+            received_offsets.extend(offsets(consumer.consume(10 * RECORDS, 5)))
         except kind as error:
             caught.append(error)
 
@@ -166,7 +166,7 @@ def test_records_that_were_taken_before_a_callback_raised_are_handed_out_before_
         consumer.assign([TopicPartition(topic, 0, 0)])
         until(lambda: caught, step)
         assert caught == raised
-        assert found == [*range(consumer.position(place)[0].offset)]
+        assert received_offsets == [*range(consumer.position(place)[0].offset)]
 
 
 APPLICATION = """

@@ -37,12 +37,12 @@ def test_a_group_reads_both_tiers_as_one_log(cluster: TieredCluster, batch: int)
     topic, (start,) = cluster.tiered(f"one-log-{batch}")
     with TieredConsumer(cluster.config(topic, auto_offset_reset="earliest")) as consumer:
         consumer.subscribe([topic])
-        found = polled(consumer, RECORDS, batch)
-    assert offsets(found) == list(range(RECORDS))
-    assert [message.key() for message in found] == [str(number).encode() for number in range(RECORDS)]
-    assert [message.headers() for message in found] == [[("n", b"%d" % number)] for number in range(RECORDS)]
-    assert [message.timestamp() for message in found] == [(1, 1_000_000 + number) for number in range(RECORDS)]
-    assert tiers(found) == [Tier.REMOTE] * start + [Tier.LOCAL] * (RECORDS - start)
+        messages = polled(consumer, RECORDS, batch)
+    assert offsets(messages) == list(range(RECORDS))
+    assert [message.key() for message in messages] == [str(number).encode() for number in range(RECORDS)]
+    assert [message.headers() for message in messages] == [[("n", b"%d" % number)] for number in range(RECORDS)]
+    assert [message.timestamp() for message in messages] == [(1, 1_000_000 + number) for number in range(RECORDS)]
+    assert tiers(messages) == [Tier.REMOTE] * start + [Tier.LOCAL] * (RECORDS - start)
 
 
 @pytest.mark.essential
@@ -51,30 +51,30 @@ def test_a_consumer_that_fell_behind_a_trim_goes_on_in_the_remote_tier_and_comes
     small = {"max.partition.fetch.bytes": 2000, "queued.min.messages": 1, "queued.max.messages.kbytes": 1}
     with TieredConsumer(cluster.config(topic, **small)) as consumer:
         consumer.assign([TopicPartition(topic, 0, 0)])
-        found = polled(consumer, 30)
-        assert set(tiers(found)) == {Tier.LOCAL}
+        messages = polled(consumer, 30)
+        assert set(tiers(messages)) == {Tier.LOCAL}
         place = [TopicPartition(topic, 0)]
         consumer.pause(place)  # what librdkafka has fetched ahead is dropped
         (start,) = cluster.copy_and_trim(topic)
         consumer.resume(place)
-        found += polled(consumer, RECORDS - 30)
+        messages += polled(consumer, RECORDS - 30)
         cluster.produce(topic, RECORDS, RECORDS + 5)
-        found += polled(consumer, 5)
-    assert offsets(found) == list(range(RECORDS + 5))
-    assert tiers(found) == [Tier.LOCAL] * 30 + [Tier.REMOTE] * (start - 30) + [Tier.LOCAL] * (RECORDS + 5 - start)
+        messages += polled(consumer, 5)
+    assert offsets(messages) == list(range(RECORDS + 5))
+    assert tiers(messages) == [Tier.LOCAL] * 30 + [Tier.REMOTE] * (start - 30) + [Tier.LOCAL] * (RECORDS + 5 - start)
 
 
 def test_the_mode_says_which_tier_serves_what_both_have(cluster: TieredCluster) -> None:
     topic, (start,) = cluster.tiered("modes")
-    found = {}
+    by_mode = {}
     for mode in ("kafka_preferred", "tiered_storage_preferred"):
         with TieredConsumer(cluster.config(topic, tiered_mode=mode)) as consumer:
             consumer.assign([TopicPartition(topic, 0, start)])
-            found[mode] = polled(consumer, RECORDS - start)
-    assert offsets(found["kafka_preferred"]) == offsets(found["tiered_storage_preferred"])
-    assert set(tiers(found["kafka_preferred"])) == {Tier.LOCAL}
-    assert tiers(found["tiered_storage_preferred"])[0] is Tier.REMOTE
-    assert tiers(found["tiered_storage_preferred"])[-1] is Tier.LOCAL
+            by_mode[mode] = polled(consumer, RECORDS - start)
+    assert offsets(by_mode["kafka_preferred"]) == offsets(by_mode["tiered_storage_preferred"])
+    assert set(tiers(by_mode["kafka_preferred"])) == {Tier.LOCAL}
+    assert tiers(by_mode["tiered_storage_preferred"])[0] is Tier.REMOTE
+    assert tiers(by_mode["tiered_storage_preferred"])[-1] is Tier.LOCAL
 
 
 def test_the_remote_tier_alone_ends_where_nothing_more_is_copied_and_goes_on_when_it_is(cluster: TieredCluster) -> None:
@@ -82,26 +82,26 @@ def test_the_remote_tier_alone_ends_where_nothing_more_is_copied_and_goes_on_whe
     config = cluster.config(topic, tiered_mode="tiered_storage_only", enable_partition_eof=True)
     with TieredConsumer(config) as consumer:
         consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
-        found = []
+        messages = []
         while (message := consumer.poll(5)) is not None and message.error() is None:
-            found.append(message)
+            messages.append(message)
         assert message is not None
         assert message.error().code() == KafkaError._PARTITION_EOF
         copied = message.offset()
-        assert offsets(found) == list(range(copied))
+        assert offsets(messages) == list(range(copied))
         assert copied < RECORDS
         assert consumer.poll(0.5) is None
         cluster.produce(topic, RECORDS, RECORDS + 200)
         cluster.copy_and_trim(topic)
         more = polled(consumer, 100)
     assert offsets(more) == list(range(copied, copied + 100))
-    assert set(tiers(found + more)) == {Tier.REMOTE}
+    assert set(tiers(messages + more)) == {Tier.REMOTE}
 
 
 def test_kafka_only_is_kafkas_own_consumer(cluster: TieredCluster) -> None:
     topic, (start,) = cluster.tiered("kafka-only")
-    given = {**cluster.kafka.client_config, "group.id": topic, "auto.offset.reset": "earliest"}
-    with TieredConsumer({**given, "tiered.mode": "kafka_only"}) as consumer:
+    config = {**cluster.kafka.client_config, "group.id": topic, "auto.offset.reset": "earliest"}
+    with TieredConsumer({**config, "tiered.mode": "kafka_only"}) as consumer:
         consumer.subscribe([topic])
         assert offsets(polled(consumer, RECORDS - start)) == list(range(start, RECORDS))
 
@@ -137,15 +137,15 @@ def test_out_of_range_is_one_error_unless_a_reset_is_asked_for(cluster: TieredCl
 @pytest.mark.parametrize(("reset", "expected"), [("earliest", 0), ("latest", RECORDS)])
 def test_a_reset_goes_to_the_ends_of_the_log_and_is_told(cluster: TieredCluster, reset: str, expected: int) -> None:
     topic, _ = cluster.tiered(f"reset-{reset}")
-    told: list[Any] = []
-    with TieredConsumer(cluster.config(topic, auto_offset_reset=reset, **{"error_cb": told.append})) as consumer:
+    errors: list[Any] = []
+    with TieredConsumer(cluster.config(topic, auto_offset_reset=reset, **{"error_cb": errors.append})) as consumer:
         consumer.assign([TopicPartition(topic, 0, RECORDS + 1000)])
         consumer.pause(consumer.assignment())
-        until(lambda: told, lambda: consumer.poll(0.1))
+        until(lambda: errors, lambda: consumer.poll(0.1))
         cluster.produce(topic, RECORDS, RECORDS + 1)
         consumer.resume(consumer.assignment())
         assert polled(consumer, 1)[0].offset() == expected
-    assert KafkaError._AUTO_OFFSET_RESET in [error.code() for error in told]
+    assert KafkaError._AUTO_OFFSET_RESET in [error.code() for error in errors]
 
 
 def test_a_group_without_a_commit_is_an_error_by_default(cluster: TieredCluster) -> None:
@@ -161,8 +161,8 @@ def test_logical_offsets_are_those_of_both_tiers(cluster: TieredCluster) -> None
     topic, _ = cluster.tiered("logical")
     tail = -2000
     with TieredConsumer(cluster.config(topic)) as consumer:
-        for asked, first in ((OFFSET_BEGINNING, 0), (tail - 5, RECORDS - 5), (tail - RECORDS - 50, 0)):
-            consumer.assign([TopicPartition(topic, 0, asked)])
+        for position, first in ((OFFSET_BEGINNING, 0), (tail - 5, RECORDS - 5), (tail - RECORDS - 50, 0)):
+            consumer.assign([TopicPartition(topic, 0, position)])
             assert polled(consumer, 1)[0].offset() == first
         consumer.assign([TopicPartition(topic, 0, OFFSET_END)])
         assert consumer.poll(2) is None
@@ -208,14 +208,14 @@ def test_what_was_handed_out_just_before_a_close_is_committed(cluster: TieredClu
 
 def test_nothing_is_told_of_a_partition_that_was_taken_away_while_it_was_looked_for(cluster: TieredCluster) -> None:
     topic, _ = cluster.tiered("taken-away")
-    told: list[Any] = []
-    config = cluster.config(topic, auto_offset_reset="earliest", **{"error_cb": told.append})
+    errors: list[Any] = []
+    config = cluster.config(topic, auto_offset_reset="earliest", **{"error_cb": errors.append})
     with TieredConsumer(config) as consumer:
         consumer.assign([TopicPartition(topic, 0, RECORDS + 1000)])
         consumer.poll(0)  # the look begins; its outcome comes with another poll
         consumer.unassign()
         assert consumer.poll(2) is None
-    assert KafkaError._AUTO_OFFSET_RESET not in [error.code() for error in told]
+    assert KafkaError._AUTO_OFFSET_RESET not in [error.code() for error in errors]
 
 
 def test_what_the_application_stores_is_what_is_committed(cluster: TieredCluster) -> None:
@@ -223,10 +223,10 @@ def test_what_the_application_stores_is_what_is_committed(cluster: TieredCluster
     config = cluster.config(topic, enable_auto_offset_store=False)
     with TieredConsumer(config) as consumer:
         consumer.assign([TopicPartition(topic, 0, 0)])
-        found = polled(consumer, 10)
+        messages = polled(consumer, 10)
         with pytest.raises(KafkaException):
             consumer.commit(asynchronous=False)
-        consumer.store_offsets(message=found[4])
+        consumer.store_offsets(message=messages[4])
         assert consumer.commit(asynchronous=False)[0].offset == 5
         consumer.store_offsets(offsets=[TopicPartition(topic, 0, 8)])
         polled(consumer, RECORDS - 10)  # over to the broker, where the partition was assigned again on the way
@@ -287,11 +287,11 @@ def test_kafkas_consumer_asks_the_broker_nothing_of_what_it_does_not_serve(clust
 
 def test_times_and_watermarks_are_those_of_both_tiers(cluster: TieredCluster) -> None:
     topic, (start,) = cluster.tiered("times")
-    asked = [TopicPartition(topic, 0, 1_000_000 + number) for number in (0, 10, start - 1, start, RECORDS - 1, RECORDS)]
+    times = [TopicPartition(topic, 0, 1_000_000 + number) for number in (0, 10, start - 1, start, RECORDS - 1, RECORDS)]
     place = TopicPartition(topic, 0)
     with TieredConsumer(cluster.config(topic)) as consumer:
-        found = [each.offset for each in consumer.offsets_for_times(asked, timeout=30)]
-        assert found == [0, 10, start - 1, start, RECORDS - 1, OFFSET_END]
+        answers = [each.offset for each in consumer.offsets_for_times(times, timeout=30)]
+        assert answers == [0, 10, start - 1, start, RECORDS - 1, OFFSET_END]
         assert consumer.get_watermark_offsets(place, timeout=30) == (0, RECORDS)
         consumer.assign([TopicPartition(topic, 0, 5)])
         polled(consumer, 1)
@@ -358,8 +358,8 @@ def test_aborted_records_are_hidden_in_both_tiers_as_kafkas_consumer_hides_them(
     (start,) = cluster.copy_and_trim(topic)
     with TieredConsumer(config) as consumer:
         consumer.assign([TopicPartition(topic, 0, 0)])
-        found = polled(consumer, count, 50)
+        messages = polled(consumer, count, 50)
         assert consumer.poll(1) is None
-    assert [(each.offset(), each.value()) for each in found] == expected
+    assert [(each.offset(), each.value()) for each in messages] == expected
     assert start > 60
-    assert set(tiers(found)) == {Tier.LOCAL, Tier.REMOTE}
+    assert set(tiers(messages)) == {Tier.LOCAL, Tier.REMOTE}

@@ -44,14 +44,14 @@ def test_a_group_idle_in_a_long_remote_read_keeps_its_partitions(kafka: KafkaSan
         with TieredConsumer(cluster.config(topic, auto_offset_reset="earliest", **patience)) as consumer:
             consumer.subscribe([topic], on_revoke=lambda same, partitions: taken.append(partitions))
             server.signal(signal.SIGSTOP)  # before the first read: the whole of such a small topic would be read ahead
-            found = list[Any]()
+            messages = list[Any]()
             clock = SystemClock()
             until = clock.monotonic() + 1.5 * PATIENCE_MS / 1000
             while clock.monotonic() < until:
-                found += [message for message in consumer.consume(50, 0.2) if message.error() is None]
+                messages += [message for message in consumer.consume(50, 0.2) if message.error() is None]
             assert not taken
             assert consumer.assignment(), "it never had a partition to keep"
-            assert not found
+            assert not messages
             server.signal(signal.SIGCONT)
-            found += polled(consumer, RECORDS - len(found))
-        assert offsets(found) == list(range(RECORDS))
+            messages += polled(consumer, RECORDS - len(messages))
+        assert offsets(messages) == list(range(RECORDS))

@@ -154,12 +154,12 @@ def test_arrow_takes_what_is_read_as_it_is_and_again_the_same(log: Log, tiered: 
 @pytest.mark.kafka
 @pytest.mark.parametrize("columns", [["value"], ["timestamp", "offset"], ["topic", "partition", "timestampType"]])
 def test_columns_asked_for_are_those_of_everything_and_no_others_are_made(log: Log, columns: list[str]) -> None:
-    told: list[tuple[int, int]] = []
+    progress: list[tuple[int, int]] = []
     topic = log.topic(TOPIC)
-    wanted = topic.read().to_table().select(columns)
-    assert topic.read(columns=columns).to_table().equals(wanted)
-    assert topic.read(columns=columns, progress=lambda *done: told.append(done)).to_table().equals(wanted)
-    assert told[-1] == (RECORDS, RECORDS)
+    expected = topic.read().to_table().select(columns)
+    assert topic.read(columns=columns).to_table().equals(expected)
+    assert topic.read(columns=columns, progress=lambda *done: progress.append(done)).to_table().equals(expected)
+    assert progress[-1] == (RECORDS, RECORDS)
     how = (Isolation.READ_COMMITTED, Tier.AUTO)
     made = log.source().records(TOPIC, 0, Extent(Offset(0), Offset(RECORDS)), *how, columns=columns)
     assert {tuple(batch.schema.names) for batch, _ in made} == {tuple(columns)}
@@ -167,8 +167,8 @@ def test_columns_asked_for_are_those_of_everything_and_no_others_are_made(log: L
 
 @pytest.mark.kafka
 def test_a_read_through_a_gateway_is_the_read_without(tiered: TieredTopic, log: Log) -> None:
-    given = {"kafka.bootstrap.servers": tiered.kafka["bootstrap.servers"], "store.url": tiered.store}
-    with Connection(settings_from({**FOR_READERS, **given, "tier_state.topic": FACTS})) as connection:
+    kafka = {"kafka.bootstrap.servers": tiered.kafka["bootstrap.servers"], "store.url": tiered.store}
+    with Connection(settings_from({**FOR_READERS, **kafka, "tier_state.topic": FACTS})) as connection:
         settings = Gateway(listen=Address("127.0.0.1", 0))
         service = FetchService(connection.reader(connection.view()), settings, connection.clock)
         server = GatewayServer(service, settings)
@@ -180,14 +180,14 @@ def test_a_read_through_a_gateway_is_the_read_without(tiered: TieredTopic, log: 
                 assert topic.partitions() == direct.partitions()
                 assert topic.bounds(0) == direct.bounds(0)
                 assert topic.offsets_for_time("-1h") == direct.offsets_for_time("-1h")
-                asked: list[dict[str, Any]] = [
+                queries: list[dict[str, Any]] = [
                     {},
                     {"columns": ["value", "offset"]},
                     {"start": border - 7, "end": border + 5},
                     {"start": 3, "limit": 9},
                     {"start": "latest"},
                 ]
-                for each in asked:
+                for each in queries:
                     assert topic.read(**each).to_table().equals(direct.read(**each).to_table()), each
         finally:
             process.stop()
@@ -252,9 +252,9 @@ print(json.dumps([before, held()]))
 def test_ctrl_c_in_the_middle_of_a_read_that_somebody_keeps_leaves_no_thread_and_no_file_open(
     tiered: TieredTopic,
 ) -> None:
-    said = {"bootstrap": tiered.kafka["bootstrap.servers"], "store": tiered.store, "topic": TOPIC, "facts": FACTS}
+    parameters = {"bootstrap": tiered.kafka["bootstrap.servers"], "store": tiered.store, "topic": TOPIC, "facts": FACTS}
     done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED, json.dumps(said)], capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", INTERRUPTED, json.dumps(parameters)], capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr
     before, after = json.loads(done.stdout)
@@ -300,13 +300,13 @@ def test_nothing_read_has_the_schema_of_everything(log: Log) -> None:
 
 @pytest.mark.kafka
 def test_a_limit_and_progress_count_what_is_read(log: Log, tiered: TieredTopic) -> None:
-    told: list[tuple[int, int]] = []
+    progress: list[tuple[int, int]] = []
     border = tiered.local_start
-    read = log.topic(TOPIC).read(start=border - 7, end={0: border + 5}, progress=lambda *done: told.append(done))
+    read = log.topic(TOPIC).read(start=border - 7, end={0: border + 5}, progress=lambda *done: progress.append(done))
     assert read.ranges == {0: (border - 7, border + 5)}
     assert read.to_table().column("offset").to_pylist() == list(range(border - 7, border + 5))
-    assert told == sorted(told)
-    assert told[-1] == (12, 12)
+    assert progress == sorted(progress)
+    assert progress[-1] == (12, 12)
     assert log.topic(TOPIC).read(limit=9).to_table().column("offset").to_pylist() == list(range(9))
 
 
@@ -350,12 +350,12 @@ def test_every_cell_of_the_notebook_runs(tiered: TieredTopic) -> None:
     cells = [each for each in json.loads(NOTEBOOK.read_text())["cells"] if each["cell_type"] == "code"]
     assert all(each["outputs"] == [] and each["execution_count"] is None for each in cells), "outputs go stale"
     here = f"{tiered.kafka['bootstrap.servers']!r}, {tiered.store!r}, settings={{'tier_state.topic': {FACTS!r}}}"
-    said: dict[str, Any] = {}
+    names: dict[str, Any] = {}
     for cell in cells:
         text = "".join(cell["source"]).replace('"localhost:9092", "s3://events/tier"', here)
-        exec(compile(text.replace('"orders"', repr(TOPIC)), NOTEBOOK.name, "exec"), said)
-    assert said["table"].num_rows == said["rows"] == len(said["frame"]) == RECORDS
-    assert said["bounds"].log_start < said["bounds"].local_start
-    assert said["sizes"].height == RECORDS
-    assert said["total"] == sum(range(RECORDS))
-    assert "closed" in repr(said["log"])
+        exec(compile(text.replace('"orders"', repr(TOPIC)), NOTEBOOK.name, "exec"), names)
+    assert names["table"].num_rows == names["rows"] == len(names["frame"]) == RECORDS
+    assert names["bounds"].log_start < names["bounds"].local_start
+    assert names["sizes"].height == RECORDS
+    assert names["total"] == sum(range(RECORDS))
+    assert "closed" in repr(names["log"])

@@ -57,16 +57,16 @@ def remote(log: LogicalPartition, at: int, isolation: Isolation) -> ReadRemote |
 
 def brought(runs: RemoteRuns, log: LogicalPartition, isolation: Isolation) -> list[Fetched]:
     """Return all pieces of the remote tier that one run brings."""
-    reader, at, found = part(), 0, []
+    reader, at, pieces = part(), 0, []
     while at < log.copied_end(Offset(0)):
         where = remote(log, at, isolation)
         assert where is not None
         piece = runs.read(reader, log, where, Ask(1 << 20, isolation, Tier.REMOTE))
         assert piece is not None
         assert piece.offset == at
-        found.append(piece)
+        pieces.append(piece)
         at = piece.next_offset
-    return found
+    return pieces
 
 
 @pytest.mark.parametrize("isolation", BOTH)
@@ -75,11 +75,11 @@ def test_a_run_brings_the_records_that_a_reader_piece_by_piece_finds(
 ) -> None:
     golden = golden_log(store=store)
     log = golden.reader.partition("t", 0)
-    found = brought(runs, log, isolation)
-    end = found[-1].next_offset
+    pieces = brought(runs, log, isolation)
+    end = pieces[-1].next_offset
     assert end == golden.segments[-1].offsets.end + 1
     scanned = golden.reader.scan("t", 0, 0, end, isolation=isolation, tier=Tier.REMOTE)
-    assert rows_of(found) == rows_of(list(scanned))
+    assert rows_of(pieces) == rows_of(list(scanned))
 
 
 def test_a_piece_that_is_not_where_the_route_is_now_is_not_handed_out(

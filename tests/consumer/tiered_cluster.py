@@ -59,8 +59,8 @@ class TieredCluster:
     def topic(self, name: str, records: int = 400, partitions: int = 1, **config: str) -> str:
         """Create a topic that rolls a segment every `SEGMENT` records and keeps about one locally. Return its name."""
         full = f"{self.facts.strip('_')}-{name}"
-        given = {"internal.segment.bytes": "16384", "retention.ms": "-1", "local.retention.bytes": "16384", **config}
-        self.admin.create_topics([NewTopic(full, partitions, 1, config=given)])[full].result(30)
+        settings = {"internal.segment.bytes": "16384", "retention.ms": "-1", "local.retention.bytes": "16384", **config}
+        self.admin.create_topics([NewTopic(full, partitions, 1, config=settings)])[full].result(30)
         self.produce(full, 0, records, partitions)
         return full
 
@@ -107,14 +107,14 @@ class TieredCluster:
 
     def config(self, group: str, **more: Any) -> dict[str, Any]:
         """Return the settings of a `TieredConsumer`; ``_`` in names stands for ``.``."""
-        given = {
+        settings = {
             **self.kafka.client_config,
             "group.id": group,
             **{f"tierstate.store.{name}": value for name, value in self.store.items()},
             "tierstate.tier_state.topic": self.facts,
             "enable.auto.commit": False,
         }
-        return {**given, **{_property(name): value for name, value in more.items()}}
+        return {**settings, **{_property(name): value for name, value in more.items()}}
 
 
 def _toml(value: object) -> str:
@@ -129,9 +129,9 @@ def _property(name: str) -> str:
 
 def polled(consumer: Any, count: int, batch: int = 1) -> list[Any]:
     """Poll ``count`` records, whatever callbacks do in between. Errors fail the test."""
-    found: list[Any] = []
-    until(lambda: len(found) >= count, lambda: found.extend(_received(consumer, min(batch, count - len(found)))))
-    return found
+    items: list[Any] = []
+    until(lambda: len(items) >= count, lambda: items.extend(_received(consumer, min(batch, count - len(items)))))
+    return items
 
 
 def _received(consumer: Any, batch: int) -> Iterator[Any]:
@@ -153,15 +153,15 @@ def until(done: Callable[[], object], step: Callable[[], object]) -> None:
 
 def first_error(consumer: Any) -> Any:
     """Return the first message that is an error."""
-    found: list[Any] = []
+    errors: list[Any] = []
 
     def step() -> None:
         message = consumer.poll(0.2)
         if message is not None and message.error() is not None:
-            found.append(message)
+            errors.append(message)
 
-    until(lambda: found, step)
-    return found[0]
+    until(lambda: errors, step)
+    return errors[0]
 
 
 def offsets(messages: list[Any]) -> list[int]:

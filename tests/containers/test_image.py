@@ -47,9 +47,9 @@ def shell(engine: Engine, script: str, *options: str) -> str:
 
 
 def config(engine: Engine, image: str = IMAGE) -> dict[str, Any]:
-    found = json.loads(engine.docker("image", "inspect", image))[0]["Config"]
-    assert isinstance(found, dict)
-    return found
+    document = json.loads(engine.docker("image", "inspect", image))[0]["Config"]
+    assert isinstance(document, dict)
+    return document
 
 
 def megabytes(engine: Engine, image: str) -> int:
@@ -68,8 +68,8 @@ def test_the_image_is_no_larger_than_it_is_allowed_to_be(built: Engine, capsys: 
 
 def test_the_image_has_no_root_no_compiler_and_no_installer(built: Engine) -> None:
     assert config(built)["User"] == "1000"
-    found = shell(built, "command -v gcc cc g++ make pip || true; find /opt -perm /6000")
-    assert found == ""
+    paths = shell(built, "command -v gcc cc g++ make pip || true; find /opt -perm /6000")
+    assert paths == ""
     assert "No module named pip" in shell(built, "python -m pip 2>&1 || true")
 
 

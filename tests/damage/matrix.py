@@ -83,9 +83,9 @@ def outcome_of(reader: Reader, segments: Segments, extent: Extent, expected: lis
 
 
 def _refusal(segments: Segments, error: TierstateError) -> tuple[str, str]:
-    said = str(error)
-    named = segments.segment.object_key in said or f"{TOPIC}-0" in said
-    return REFUSED if named else UNNAMED, said
+    text = str(error)
+    named = segments.segment.object_key in text or f"{TOPIC}-0" in text
+    return REFUSED if named else UNNAMED, text
 
 
 def _checked(segments: Segments, check: Callable[[], Iterable[object]]) -> tuple[str, str]:
@@ -105,7 +105,7 @@ Probe = tuple[str, str, Callable[[], tuple[str, str]]]
 @contextmanager
 def probes(segments: Segments, folder: Path) -> Iterator[list[Probe]]:
     """Yield all checks to run on each damage. A reader's rows of whole objects are those that it must hand out."""
-    asked = list[Probe]()
+    checks = list[Probe]()
     pairs = [(SEGMENTS, WHOLE_COLUMN, PART_COLUMN), (PIECES, PIECES_COLUMN, PIECES_COLUMN)]
     pairs += [((OTHERS[0],), CONSUMER, CONSUMER), ((OTHERS[1],), TIME_COLUMN, TIME_COLUMN), ((OTHERS[2],), DUMP, DUMP)]
     for readers, whole, part in pairs:
@@ -118,15 +118,15 @@ def probes(segments: Segments, folder: Path) -> Iterator[list[Probe]]:
                 def ask(reader: Reader = reader, extent: Extent = extent, rows: list[Row] = rows) -> tuple[str, str]:
                     return outcome_of(reader, segments, extent, rows)
 
-                asked.append((column, reader.name, ask))
+                checks.append((column, reader.name, ask))
     place = MemoryStore()
     made = (place, *exported(segments, segments.extent, place))
-    asked.append((CHECKS, "export --check", lambda: _checked(segments, lambda: checked_export(segments, made))))
+    checks.append((CHECKS, "export --check", lambda: _checked(segments, lambda: checked_export(segments, made))))
     if not segments.form.encrypted:
-        asked.append((CHECKS, "table check", _table_check(segments, folder)))
-    asked.append((VERIFY, "verify", lambda: _verified(segments)))
-    assert all(ask()[0] in (EQUAL, "not found") for _, _, ask in asked)
-    yield asked
+        checks.append((CHECKS, "table check", _table_check(segments, folder)))
+    checks.append((VERIFY, "verify", lambda: _verified(segments)))
+    assert all(ask()[0] in (EQUAL, "not found") for _, _, ask in checks)
+    yield checks
 
 
 def _table_check(segments: Segments, folder: Path) -> Callable[[], tuple[str, str]]:
@@ -152,12 +152,12 @@ def _verified(segments: Segments) -> tuple[str, str]:
 
 def outcomes(form: Form, chosen: Callable[[Damage], bool] = lambda damage: True) -> Iterator[Outcome]:
     with tempfile.TemporaryDirectory() as folder, made_segments(form, Path(folder) / "made") as segments:
-        with probes(segments, Path(folder) / "table") as asked:
+        with probes(segments, Path(folder) / "table") as checks:
             for damage in filter(chosen, damages(segments)):
                 segments.put(damage.objects)
-                for column, reader, ask in asked:
-                    what, said = ask()
-                    yield Outcome(": ".join(damage.row), column, form.name, what, said, str(damage), reader)
+                for column, reader, ask in checks:
+                    what, text = ask()
+                    yield Outcome(": ".join(damage.row), column, form.name, what, text, str(damage), reader)
 
 
 def results_of(found: Iterable[Outcome]) -> Results:
@@ -193,11 +193,11 @@ def table(results: Results) -> str:
 
 
 def _cell(cell: Cell) -> str:
-    said = []
+    parts = []
     for what, forms in sorted(cell.items()):
         named = "" if len(forms) == len(FORMS) or what not in FAULTS else f" ({', '.join(forms)})"
-        said.append(f"**{what}**{named}" if what in FAULTS else what)
-    return ", ".join(said)
+        parts.append(f"**{what}**{named}" if what in FAULTS else what)
+    return ", ".join(parts)
 
 
 def shown(page: str) -> str:
@@ -210,11 +210,11 @@ def main() -> None:
         write_page(known())
         return
     logging.disable()  # the gateway logs every refusal
-    found = [each for form in FORMS for each in outcomes(form)]
-    for each in found:
+    rows = [each for form in FORMS for each in outcomes(form)]
+    for each in rows:
         if each.what in FAULTS:
             print(each.what, each.form, each.reader, each.column, each.damage, each.said, sep=" | ", file=sys.stderr)
-    results = results_of(found)
+    results = results_of(rows)
     if "--write" not in sys.argv[1:]:
         print("as it is known" if results == known() else "not as it is known")
         return

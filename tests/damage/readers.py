@@ -220,15 +220,15 @@ def planned(segments: Segments, extent: Extent) -> Iterator[list[PlannedSplit]]:
 
 @cache
 def _options(root: str, encrypted: bool, isolation: str) -> Any:
-    given = {
+    options = {
         "kafka.bootstrap.servers": "127.0.0.1:9",
         "tierstate.store": f"file://{root}",
         "subscribe": TOPIC,
         "isolation": isolation,
     }
     if encrypted:
-        given["tierstate.keyring"] = str(KEYRING)
-    return parse_options(given)
+        options["tierstate.keyring"] = str(KEYRING)
+    return parse_options(options)
 
 
 def spark(segments: Segments, extent: Extent) -> Iterator[Row]:
@@ -304,9 +304,9 @@ def by_time(segments: Segments, extent: Extent) -> Iterator[Row]:
     """Yield the first offset at or after each of some times."""
     with segments.reader() as reader:
         for offset in range(extent.start, extent.end, 11):
-            found = reader.offset_for_time(TOPIC, 0, TIME + 1000 * offset)
-            if found is not None:
-                yield int(found[0]), int(found[1]), None, None
+            record = reader.offset_for_time(TOPIC, 0, TIME + 1000 * offset)
+            if record is not None:
+                yield int(record[0]), int(record[1]), None, None
 
 
 SEGMENTS = (

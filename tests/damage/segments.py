@@ -152,11 +152,11 @@ def make_folder(
 
 def batch_positions(log: bytes) -> list[int]:
     """Return the position of each batch."""
-    found, at = list[int](), 0
+    positions, at = list[int](), 0
     while at < len(log):
-        found.append(at)
+        positions.append(at)
         at += 12 + int.from_bytes(log[at + 8 : at + 12], "big")
-    return found
+    return positions
 
 
 def index_entries(log: bytes, base: int) -> Iterator[bytes]:
@@ -260,7 +260,7 @@ def made_segments(form: Form, path: Path) -> Iterator[Segments]:
     folder, tiers, segments = copied("log", store, 0)
     other_root = path / "others"
     others = DirectoryStore(other_root)
-    found = {
+    copies = {
         "elsewhere": copied("elsewhere", others, 1, log=1),
         "again": copied("again", others, 0, first_id=100),
         "branch": copied("branch", others, 0, first_id=200, log=2, epochs=((2, 0),)),
@@ -276,18 +276,18 @@ def made_segments(form: Form, path: Path) -> Iterator[Segments]:
             form, root, store, tiers, local, folder, segments,
             objects_of(root, segments[DAMAGED]), objects_of(root, segments[0]), objects_of(root, segments[2]),
             rows=rows_of(batches),
-            **{name: objects_of(other_root, each[2][DAMAGED]) for name, each in found.items()},
+            **{name: objects_of(other_root, each[2][DAMAGED]) for name, each in copies.items()},
         )  # fmt: skip
     finally:
         tiers.view.close()
-        for _, each, _ in found.values():
+        for _, each, _ in copies.values():
             each.view.close()
 
 
 def rows_of(batches: Any) -> list[Row]:
-    found = list[Row]()
+    rows = list[Row]()
     for batch in batches:
         times = batch.column("timestamp").cast(pa.timestamp("ms", "UTC")).cast(pa.int64()).to_pylist()
         columns = [batch.column(name).to_pylist() for name in ("offset", "key", "value")]
-        found.extend((offset, time, key, value) for time, offset, key, value in zip(times, *columns, strict=True))
-    return found
+        rows.extend((offset, time, key, value) for time, offset, key, value in zip(times, *columns, strict=True))
+    return rows

@@ -25,16 +25,16 @@ def test_the_page_holds_the_table_as_it_was_found_last() -> None:
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
 def test_damage_is_refused_by_name_or_delivered_equal_where_the_table_says_so(form: Form) -> None:
     results, seen = known(), 0
-    for found in outcomes(form, chosen):
+    for outcome in outcomes(form, chosen):
         seen += 1
-        assert form.name in results[found.row][found.column].get(found.what, ()), found
+        assert form.name in results[outcome.row][outcome.column].get(outcome.what, ()), outcome
     assert seen > 200
 
 
 @pytest.mark.slow
 def test_the_whole_matrix_is_as_it_was_found_last() -> None:
-    found = results_of(each for form in FORMS for each in outcomes(form))
-    assert found == known(), "python -m tests.damage.matrix --write"
+    results = results_of(each for form in FORMS for each in outcomes(form))
+    assert results == known(), "python -m tests.damage.matrix --write"
 
 
 def test_nothing_is_silent_and_only_dump_log_says_it_late() -> None:

@@ -85,10 +85,10 @@ def test_consume_and_digest_read_the_others_and_end_with_the_error(commands: Com
     assert offsets == {0: list(range(bad)), 1: list(range(RECORDS))}
     assert f"{topic}-0 is not read to its end" in err
     assert commands.named(err)
-    said = commands.document("digest", topic, code=CORRUPT)
-    assert (said["digest"], said["records"]) == (None, None)
-    assert said["partitions"] == whole["partitions"][1:]
-    assert [each["partition"] for each in said["not_read"]] == [0]
+    document = commands.document("digest", topic, code=CORRUPT)
+    assert (document["digest"], document["records"]) == (None, None)
+    assert document["partitions"] == whole["partitions"][1:]
+    assert [each["partition"] for each in document["not_read"]] == [0]
     commands.mend_it()
     assert commands.document("digest", topic) == whole
 

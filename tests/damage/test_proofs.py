@@ -68,10 +68,10 @@ def test_where_a_gap_is_legal_the_first_batch_of_a_chunk_and_the_last_of_all_do_
         for moved in {*range(begin, end - (last - base))} - {base}:  # among the batches around it
             tried += 1
             segments.put({**segments.whole, LOG: log[:at] + moved.to_bytes(8, "big") + log[at + 8 :]})
-            found = list[Row]()
+            rows = list[Row]()
             with pytest.raises(CorruptData, match=r"in another chunk|does not end with"):
-                found.extend(proxy(segments, segments.extent))
-            assert found == segments.expected(segments.extent)[: len(found)]
+                rows.extend(proxy(segments, segments.extent))
+            assert rows == segments.expected(segments.extent)[: len(rows)]
     assert tried > 2
 
 
@@ -117,20 +117,20 @@ def test_a_time_index_is_proven_once_and_again_where_it_is_another(make: Make) -
 def test_a_segment_that_is_scanned_from_end_to_end_is_the_one_that_was_copied(reader: Reader, make: Make) -> None:
     segments = make(older=True)
     pasted(segments)
-    found = list[Row]()
+    rows = list[Row]()
     with pytest.raises(AnotherLog, match=segments.segment.object_key):
-        found.extend(reader.rows(segments, segments.extent))
-    assert found == segments.expected(segments.extent)[: len(found)]
+        rows.extend(reader.rows(segments, segments.extent))
+    assert rows == segments.expected(segments.extent)[: len(rows)]
 
 
 @pytest.mark.parametrize("layout", ["full", "compacted", "transactions"])
 def test_a_consumer_takes_nothing_of_another_log(layout: str, make: Make) -> None:
     segments = make(layout, older=True)
     pasted(segments)
-    found = list[Row]()
+    rows = list[Row]()
     with pytest.raises(AnotherLog):
-        found.extend(consumer(segments, segments.extent))
-    assert found == segments.expected(Extent(Offset(0), Offset(40)))
+        rows.extend(consumer(segments, segments.extent))
+    assert rows == segments.expected(Extent(Offset(0), Offset(40)))
 
 
 def test_another_log_is_read_from_its_start_again_before_a_consumer_gets_more_of_it(make: Make) -> None:
@@ -167,10 +167,10 @@ def test_a_moved_batch_is_not_taken_alone_where_a_gap_is_legal(make: Make) -> No
         base = int.from_bytes(segments.log[at : at + 8], "big")
         moved = (base + 1).to_bytes(8, "big")
         segments.put({**segments.whole, LOG: segments.log[:at] + moved + segments.log[at + 8 :]})
-        found = list[Row]()
+        rows = list[Row]()
         with pytest.raises(CorruptData):
-            found.extend(consumer(segments, segments.extent))
-        assert found == segments.expected(Extent(Offset(0), Offset(base)))
+            rows.extend(consumer(segments, segments.extent))
+        assert rows == segments.expected(Extent(Offset(0), Offset(base)))
 
 
 def test_crcs_of_pasted_batches_are_right(make: Make) -> None:
@@ -201,7 +201,7 @@ def test_what_lies_before_a_bad_batch_in_its_chunks_is_handed_out(reader: Reader
         value = at + 160
         flipped = bytes([segments.log[value] ^ 1])
         segments.put({**segments.whole, LOG: segments.log[:value] + flipped + segments.log[value + 1 :]})
-        found = list[Row]()
+        rows = list[Row]()
         with pytest.raises(TierstateError):
-            found.extend(reader.rows(segments, segments.extent))
-        assert found == segments.expected(Extent(Offset(0), Offset(span(segments.log, at)[0])))
+            rows.extend(reader.rows(segments, segments.extent))
+        assert rows == segments.expected(Extent(Offset(0), Offset(span(segments.log, at)[0])))

@@ -40,10 +40,10 @@ def test_the_records_before_the_damage_come_first(segments: Segments, reader: Re
             assert got == expected[: len(got)]
             assert error is not None, "the last batch is damaged, too"
             assert got[-1][0] >= reach, f"byte {at}"
-            said = str(error)
-            assert object_key(segments.segment.object_key, LOG) in said
-            assert isinstance(error, Answered) or f"partition={TOPIC}-0" in said
-            assert f"tierstate verify {TOPIC}:0 --level 3" in said
+            text = str(error)
+            assert object_key(segments.segment.object_key, LOG) in text
+            assert isinstance(error, Answered) or f"partition={TOPIC}-0" in text
+            assert f"tierstate verify {TOPIC}:0 --level 3" in text
     finally:
         segments.put({LOG: whole})
 

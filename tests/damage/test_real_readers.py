@@ -67,8 +67,8 @@ def test_commands_refuse_damage_by_name(
     assert {each: ended(each)[0] for each in commands} == dict.fromkeys(commands, 0)
     damaged.write_bytes(DAMAGES[name](whole, other))
     for command, more in (("consume", ()), ("digest", ()), ("export", ("--check",)), ("verify", ())):
-        code, said = ended(command, *more)
-        assert (command, code) == (command, CORRUPT), said
-        assert damaged.name.removesuffix(".log") in said
+        code, text = ended(command, *more)
+        assert (command, code) == (command, CORRUPT), text
+        assert damaged.name.removesuffix(".log") in text
     damaged.write_bytes(whole)
     assert ended("export", "--check")[0] == 0

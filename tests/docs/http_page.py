@@ -51,15 +51,15 @@ class Example:
 
 def examples(block: str) -> list[Example]:
     """Return the examples of one ``console`` block."""
-    found: list[Example] = []
+    parsed: list[Example] = []
     for line in block.splitlines(keepends=True):
         if line.startswith("$ "):
-            found.append(Example(line, ""))
-        elif line.startswith("> ") and not found[-1].answer:
-            found[-1] = Example(found[-1].typed + line, "")
+            parsed.append(Example(line, ""))
+        elif line.startswith("> ") and not parsed[-1].answer:
+            parsed[-1] = Example(parsed[-1].typed + line, "")
         else:
-            found[-1] = Example(found[-1].typed, found[-1].answer + line)
-    return found
+            parsed[-1] = Example(parsed[-1].typed, parsed[-1].answer + line)
+    return parsed
 
 
 def masked(answer: str) -> str:
@@ -100,16 +100,16 @@ class Terminal:
             timeout=120,
             check=False,
         )
-        said = done.stdout.replace("\r", "").replace(self._asked.open, OPEN).replace(self._asked.guarded, GUARDED)
-        return said.rstrip("\n") + "\n" if said.strip() else ""
+        output = done.stdout.replace("\r", "").replace(self._asked.open, OPEN).replace(self._asked.guarded, GUARDED)
+        return output.rstrip("\n") + "\n" if output.strip() else ""
 
 
 def answered(page: str, curl: str | None = None) -> str:
     """Return the page with a gateway's answers of now; an answer that differs in masked values only stays."""
-    with tempfile.TemporaryDirectory() as name, gateways(Path(name)) as asked:
+    with tempfile.TemporaryDirectory() as name, gateways(Path(name)) as running:
         folder = Path(name) / "reader"
         folder.mkdir()
-        terminal = Terminal(folder, asked, curl)
+        terminal = Terminal(folder, running, curl)
 
         def block(found: re.Match[str]) -> str:
             return "".join(each.typed + _kept(each.answer, terminal.run(each.command)) for each in examples(found[0]))
@@ -126,16 +126,16 @@ def _kept(before: str, now: str) -> str:
 
 def parts() -> dict[str, str]:
     """Return the generated parts, by the name of their place in the page."""
-    said = app().openapi()
-    records = said["paths"]["/v1/topics/{topic}/partitions/{partition}/records"]["get"]["parameters"]
-    fields = said["components"]["schemas"][Partition.__name__]["properties"]
+    document = app().openapi()
+    records = document["paths"]["/v1/topics/{topic}/partitions/{partition}/records"]["get"]["parameters"]
+    fields = document["components"]["schemas"][Partition.__name__]["properties"]
     return {
         "parameters": table(
             ("parameter", "is", "default", ""),
             [
                 (
                     f"`{each['name']}`",
-                    _kind(each["schema"], said),
+                    _kind(each["schema"], document),
                     _default(each["schema"]),
                     each.get("description", ""),
                 )
@@ -145,14 +145,14 @@ def parts() -> dict[str, str]:
         ),
         "partition": table(
             ("field", "is", ""),
-            [(f"`{name}`", _kind(each, said), each.get("description", "")) for name, each in fields.items()],
+            [(f"`{name}`", _kind(each, document), each.get("description", "")) for name, each in fields.items()],
         ),
         "plan": table(
             ("field", "is", "default", ""),
             [
-                (f"`{name}`", _kind(each, said), _default(each), each.get("description", ""))
+                (f"`{name}`", _kind(each, document), _default(each), each.get("description", ""))
                 for model in (PlanCall, PlanRange)
-                for name, each in said["components"]["schemas"][model.__name__]["properties"].items()
+                for name, each in document["components"]["schemas"][model.__name__]["properties"].items()
             ],
         ),
         "problems": table(("status", "`error_code`", "`error`", "`Retry-After`", ""), sorted(_problems())),
@@ -164,8 +164,8 @@ def _kind(schema: dict[str, Any], said: dict[str, Any]) -> str:
         return " or ".join(_kind(each, said) for each in schema["anyOf"])
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
-        found = said["components"]["schemas"][name]
-        return ", ".join(f"`{each}`" for each in found["enum"]) if "enum" in found else name
+        model = said["components"]["schemas"][name]
+        return ", ".join(f"`{each}`" for each in model["enum"]) if "enum" in model else name
     if schema["type"] == "array":
         return f"list of {_kind(schema['items'], said)}"
     low = schema.get("minimum")
@@ -181,12 +181,12 @@ def _default(schema: dict[str, Any]) -> str:
 
 
 def _problems() -> Iterator[tuple[str, ...]]:
-    for kind, found in OF_ERROR.items():
+    for kind, problem in OF_ERROR.items():
         name = "InternalError" if kind is Exception else kind.__name__
         about = "A bug in tierstate." if kind is Exception else (kind.__doc__ or "").strip().partition("\n")[0]
         about = about.replace("``", "`")
-        wait = "" if found.retry_after is None else f"{found.retry_after} s"
-        yield str(found.status), str(found.error_code), f"`{name}`", wait, about
+        wait = "" if problem.retry_after is None else f"{problem.retry_after} s"
+        yield str(problem.status), str(problem.error_code), f"`{name}`", wait, about
     yield "404", str(UNKNOWN_PARTITION), "`UnknownTopic`", "", "The topic has no such partition."
     yield "400", str(INVALID_PARAMETER), "`InvalidRequest`", "", "A parameter is not what it must be; each is named."
     yield "404", "40450", "`HttpError`", "", "No such route."

@@ -50,10 +50,10 @@ def parts() -> dict[str, str]:
 
 def spark_parts() -> dict[str, str]:
     """Return the generated parts of `docs/spark.md`."""
-    known = {option.name for option in OPTIONS}
+    names = {option.name for option in OPTIONS}
     rows = []
     for name, (default, here) in KAFKA_SOURCE.items():
-        same = "The same." if name in known else "Ignored: for streams, which are not read yet."
+        same = "The same." if name in names else "Ignored: for streams, which are not read yet."
         rows.append((f"`{name}`", default, here or same))
     return {"kafka-source": table(("Spark's Kafka source", "default there", "here"), rows)}
 
@@ -64,8 +64,8 @@ def _spark() -> str:
         rows = [(f"`{each.name}`", f"`{each.default}`" if each.default else "", each.meaning) for each in options]
         groups.append(f"**{title}**\n\n" + table(("option", "default", ""), rows))
     others = [f"tierstate.{name}" for path in SETTING_FIELDS if (name := ".".join(path)).startswith(READ_BY)]
-    known = {option.setting for option in OPTIONS}
-    listed = ", ".join(f"`{name}`" for name in others if name.removeprefix("tierstate.") not in known)
+    settings = {option.setting for option in OPTIONS}
+    listed = ", ".join(f"`{name}`" for name in others if name.removeprefix("tierstate.") not in settings)
     groups.append(f"**Any other setting that a reader goes by**, as in [settings](settings.md): {listed}.\n")
     return "\n".join(groups)
 

@@ -140,8 +140,8 @@ def difference(
         if stream is None:
             return f"the page has: {line}"
         if "…" not in line and form != before:
-            for shown, found in zip(_ID.findall(line), _ID.findall(stream[0]), strict=True):
-                if ids.setdefault(shown, found) != found:
+            for shown, printed_id in zip(_ID.findall(line), _ID.findall(stream[0]), strict=True):
+                if ids.setdefault(shown, printed_id) != printed_id:
                     return f"the page has {shown} where another id is printed: {stream[0]}"
         streams = [stream[1:] if each is stream else old for each, old in zip(ready, streams, strict=True)]
         anything, before = False, form

@@ -44,9 +44,9 @@ def every_route(router: Any) -> Iterator[Any]:
 def test_a_gateway_answers_every_command_of_the_page_as_it_says(page: str, curl: str) -> None:
     if curl == "curl" and shutil.which("curl") is None:
         pytest.skip("no curl on this machine")
-    wanted, found = typed(page), typed(answered(page, shutil.which(curl) or curl))
-    assert len(wanted) > 20
-    for before, now in zip(wanted, found, strict=True):
+    expected, answers = typed(page), typed(answered(page, shutil.which(curl) or curl))
+    assert len(expected) > 20
+    for before, now in zip(expected, answers, strict=True):
         assert masked(before.answer) == masked(now.answer), f"{now.command}\n{REFRESH}"
 
 
@@ -73,10 +73,10 @@ def test_every_route_is_in_the_table_and_no_other(page: str) -> None:
 
 
 def test_every_route_of_the_api_is_shown_by_a_command(page: str) -> None:
-    asked = [url for each in typed(page) for url in re.findall(r"\$[GS](/v1[^?\"]*)", each.command)]
+    urls = [url for each in typed(page) for url in re.findall(r"\$[GS](/v1[^?\"]*)", each.command)]
     for path in app().openapi()["paths"]:
         pattern = re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(path))
-        assert any(re.fullmatch(pattern, url) for url in asked), path
+        assert any(re.fullmatch(pattern, url) for url in urls), path
 
 
 def test_every_media_type_is_in_the_table_and_no_other(page: str) -> None:

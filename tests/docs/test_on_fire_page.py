@@ -39,8 +39,8 @@ RECORDS = 2_500
 
 def block(heading: str) -> Block:
     """Return the block of the section with this title."""
-    (found,) = [each for each in BLOCKS if each.heading == heading]
-    return found
+    (match,) = [each for each in BLOCKS if each.heading == heading]
+    return match
 
 
 @dataclass

@@ -35,8 +35,8 @@ GROUPS = {
 
 
 def block(begin: str) -> Block:
-    (found,) = [each for each in OPERATIONS if each.code.startswith(begin)]
-    return found
+    (match,) = [each for each in OPERATIONS if each.code.startswith(begin)]
+    return match
 
 
 def test_every_block_is_typed_by_one_of_these_tests() -> None:

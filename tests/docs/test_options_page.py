@@ -103,8 +103,8 @@ def test_the_parser_asks_for_no_option_that_the_table_does_not_have(monkeypatch:
     monkeypatch.setattr(parser, "with_defaults", watched)
     for more in ({}, {"kafka.isolation.level": "read_committed"}):
         parse_options({**BASE, **more})
-    known = {option.name.lower() for option in OPTIONS} | set(KAFKA)
-    assert names - known == set()
+    documented = {option.name.lower() for option in OPTIONS} | set(KAFKA)
+    assert names - documented == set()
     assert names >= set(DEFAULTS)
 
 
@@ -123,9 +123,9 @@ def test_what_is_said_of_the_kafka_client_holds() -> None:
 
 def test_the_spark_snippet_is_accepted() -> None:
     code = snippet("spark.session")
-    given = dict(re.findall(r'\.option\("([^"]+)", "([^"]+)"\)', code))
-    assert set(given) <= {option.name for option in OPTIONS}
-    assert parsed(given) is not None
+    options = dict(re.findall(r'\.option\("([^"]+)", "([^"]+)"\)', code))
+    assert set(options) <= {option.name for option in OPTIONS}
+    assert parsed(options) is not None
 
 
 def test_the_python_snippet_can_be_called() -> None:

@@ -94,6 +94,6 @@ def segment(shell: PageShell) -> Path:
     ],
 )
 def test_a_line_that_differs_is_found(page: str, printed: str, differs: str) -> None:
-    found = difference(page.splitlines(), printed.splitlines(), kept=RECORDS)
-    assert differs in found
-    assert bool(found) == bool(differs)
+    line = difference(page.splitlines(), printed.splitlines(), kept=RECORDS)
+    assert differs in line
+    assert bool(line) == bool(differs)

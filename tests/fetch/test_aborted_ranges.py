@@ -23,10 +23,10 @@ def test_abort_markers_of_a_real_log_are_those_its_transaction_index_names() -> 
         headers = list(iter_batches(data, source=file.name))
         index = file.with_suffix(".txnindex")
         entries = parse_transaction_index(index.read_bytes(), index.name) if index.exists() else []
-        wanted = sorted((entry.range.last, entry.range.producer_id) for entry in entries)
-        assert sorted((offset, producer) for producer, offset in abort_markers(data, headers, "f")) == wanted
+        expected = sorted((entry.range.last, entry.range.producer_id) for entry in entries)
+        assert sorted((offset, producer) for producer, offset in abort_markers(data, headers, "f")) == expected
         commits = [header for header in headers if header.is_control and marker_type(header, data, source="f") != ABORT]
-        seen += len(wanted) + len(commits)
+        seen += len(expected) + len(commits)
     assert seen > 20
 
 
@@ -52,15 +52,15 @@ def logs(draw: st.DrawFn) -> list[tuple[int, str]]:
 def aborted_transactions(log: list[tuple[int, str]]) -> list[tuple[int, int, int]]:
     """Return (producer id, first, last) of the aborted transactions, as the broker's transaction index has them."""
     first: dict[int, int] = {}
-    found = []
+    transactions = []
     for offset, (producer, kind) in enumerate(log):
         if kind == "data":
             first.setdefault(producer, offset)
         elif kind in ("commit", "abort"):
             began = first.pop(producer)
             if kind == "abort":
-                found.append((producer, began, offset))
-    return found
+                transactions.append((producer, began, offset))
+    return transactions
 
 
 def as_kafka_consumes(log: list[tuple[int, str]], listed: list[tuple[int, int]], start: int, stop: int) -> set[int]:

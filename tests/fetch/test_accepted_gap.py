@@ -60,11 +60,11 @@ def test_a_plan_leaves_an_accepted_gap_out(golden_log: Make) -> None:
 def test_a_gateway_s_plan_says_the_same_of_an_accepted_gap(golden_log: Make, where: str) -> None:
     golden = golden_log(copies=1)
     start, end = accept(golden)
-    asked = (Offset(0), Offset(golden.folder.end())) if where == "around" else (Offset(start), Offset(end))
-    own = planned(golden.reader, {("t", 0): asked})
+    extent = (Offset(0), Offset(golden.folder.end())) if where == "around" else (Offset(start), Offset(end))
+    own = planned(golden.reader, {("t", 0): extent})
     assert own[0].whole.skipped == (Skipped(0, Offset(start), Offset(end)),)
-    _, found = plan_from(b"".join(plan_lines(PlanHead("", 0.0), own, None)), "gateway")
-    assert found == own
+    _, parts = plan_from(b"".join(plan_lines(PlanHead("", 0.0), own, None)), "gateway")
+    assert parts == own
     pieces = [split for split, _ in own[0].cut(Groups(1_000, 1_000))]
     assert [split for split in pieces if split.skipped] == []
 
@@ -76,17 +76,17 @@ def test_what_came_back_is_read_though_the_view_does_not_know_it_yet(
     start, end = accept(golden)
     old, view = golden.tiers.view.partition(golden.tiers.partition), golden.tiers.view
     golden.tiers.copy(golden.folder, start, end)
-    known, asked, fresh = view.partition, [], view.require_fresh
+    old_view, calls, fresh = view.partition, [], view.require_fresh
 
     def freshened(tier_partition: int, max_age: float) -> None:
         if max_age == 0:
-            asked.append(tier_partition)
+            calls.append(tier_partition)
         fresh(tier_partition, max_age)
 
     monkeypatch.setattr(view, "require_fresh", freshened)
-    monkeypatch.setattr(view, "partition", lambda place: known(place) if asked else old)
+    monkeypatch.setattr(view, "partition", lambda place: old_view(place) if calls else old)
     assert golden.reader.fetch("t", 0, start).offset == start
-    assert asked
+    assert calls
 
 
 def test_the_same_gap_that_nobody_accepted_is_an_error(golden_log: Make) -> None:

@@ -33,8 +33,8 @@ def at_hand(golden: Golden, offset: int, max_bytes: int = 4096, **how: Any) -> F
     golden.gets[:] = [lambda key: refuse()] * 5
     golden.local.answers[:] = [refuse] * 5
     try:
-        found = golden.reader.at_hand("t", 0, offset, max_bytes=max_bytes, **how)
-        return None if found is None else whole_of(found)
+        plan = golden.reader.at_hand("t", 0, offset, max_bytes=max_bytes, **how)
+        return None if plan is None else whole_of(plan)
     finally:
         golden.gets.clear()
         golden.local.answers.clear()
@@ -64,13 +64,13 @@ def test_what_is_at_hand_is_what_a_read_brings(
     """``below``: the broker still has this much of what is copied."""
     golden = golden_log(clock=ManualClock())
     golden.local.local_start = golden.folder.bases[-1] - below
-    found = 0
+    count = 0
     for piece in list(pieces(golden, isolation, tier, max_bytes)):
         again = at_hand(golden, piece.offset, max_bytes, isolation=isolation, tier=tier)
         if again is not None:
             assert again == piece
-            found += 1
-    assert found or max_bytes < 700  # a window that holds no whole batch is read again, larger
+            count += 1
+    assert count or max_bytes < 700  # a window that holds no whole batch is read again, larger
 
 
 @pytest.mark.parametrize("offset", [1, 37, 400])
@@ -139,11 +139,11 @@ def planned(golden: Golden) -> AtHand:
     """Return the plan of the first batches, which every reader asks for."""
     how: dict[str, Any] = {"isolation": Isolation.READ_COMMITTED, "tier": Tier.REMOTE}
     whole = golden.reader.fetch("t", 0, 0, max_bytes=4096, **how)
-    found = golden.reader.at_hand("t", 0, 0, max_bytes=4096, **how)
-    assert found is not None
-    assert whole_of(found) == whole
-    assert found.size == len(whole.data)
-    return found
+    plan = golden.reader.at_hand("t", 0, 0, max_bytes=4096, **how)
+    assert plan is not None
+    assert whole_of(plan) == whole
+    assert plan.size == len(whole.data)
+    return plan
 
 
 def renewed(golden: Golden, offset: int = 0) -> None:

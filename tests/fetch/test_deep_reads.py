@@ -56,8 +56,8 @@ def remote(store: MemoryStore) -> RemoteTier:
 
 
 def first_of(remote: RemoteTier, segment: RemoteSegment, offset: int) -> int:
-    asked = OffsetRange(Offset(offset), segment.offsets.end)
-    piece = remote.read(segment, asked, 3 * SIZE, Isolation.READ_UNCOMMITTED)
+    offsets = OffsetRange(Offset(offset), segment.offsets.end)
+    piece = remote.read(segment, offsets, 3 * SIZE, Isolation.READ_UNCOMMITTED)
     return next(iter_batches(piece.data, source="piece")).base_offset
 
 
@@ -103,5 +103,5 @@ def test_bytes_that_look_like_the_first_batch_are_not_taken_for_it(
 ) -> None:
     """Two such places overlap at the end of the batch before."""
     sign = (SECOND).to_bytes(8, "big")
-    found = locate.proven_batch(remote.open(segment), 1, memoryview(sign[1:] + sign + BATCHES[SECOND]), "test")
-    assert found == 15
+    position = locate.proven_batch(remote.open(segment), 1, memoryview(sign[1:] + sign + BATCHES[SECOND]), "test")
+    assert position == 15

@@ -64,8 +64,8 @@ def test_a_lost_object_is_no_gap_and_the_refusal_says_what_to_do(golden_log: Mak
     golden.tiers.store.delete(key)
     with pytest.raises(InvalidRequest) as refused:
         require(golden, segment.offsets)
-    for said in (f"{key} is missing", "restore the object", f"delete-records t:0 --before {segment.offsets.end + 1}"):
-        assert said in str(refused.value)
+    for text in (f"{key} is missing", "restore the object", f"delete-records t:0 --before {segment.offsets.end + 1}"):
+        assert text in str(refused.value)
 
 
 def test_nothing_is_accepted_while_the_partition_is_in_doubt(golden_log: Make) -> None:

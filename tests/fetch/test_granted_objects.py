@@ -50,10 +50,10 @@ class _Answer(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         ill = self.server.ill.pop(0) if self.server.ill else ""
-        said = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("range", ""))
+        match = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("range", ""))
         self.server.asked.append(self.headers.get("range", "all"))
-        status = 206 if said else 200
-        start, stop = (int(said[1]), min(int(said[2]) + 1, len(DATA))) if said else (0, len(DATA))
+        status = 206 if match else 200
+        start, stop = (int(match[1]), min(int(match[2]) + 1, len(DATA))) if match else (0, len(DATA))
         if not self.path.endswith(f"?signature={self.server.signature}"):
             status = 403
         if ill.isdigit():

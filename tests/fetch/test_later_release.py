@@ -78,9 +78,9 @@ def test_a_log_start_of_a_later_version_is_no_lost_fact(golden_log: Make) -> Non
     moved = LogStartAdvanced(golden.tiers.partition, Offset(0), term, 99, "retention-time", NOW)
     golden.tiers.topic.append(0, key_of(moved), later_version(moved))
     golden.tiers.view.require_fresh(0, 0)
-    with pytest.raises(UpgradeNeeded, match=LATER) as told:
+    with pytest.raises(UpgradeNeeded, match=LATER) as error:
         golden.reader.fetch("t", 0, 0)
-    assert TierStateLost.WAY_OUT not in str(told.value)
+    assert TierStateLost.WAY_OUT not in str(error.value)
 
 
 def test_a_term_of_a_later_version_is_no_missing_agent(golden_log: Make) -> None:

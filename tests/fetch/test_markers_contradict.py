@@ -134,8 +134,8 @@ def test_a_sound_copy_reads_as_kafkas_consumer_did_however_it_is_cut(
 ) -> None:
     golden = golden_log("transactions")
     end = golden.segments[-1].offsets.end + 1
-    wanted = [row[0] for row in golden_rows("transactions", Isolation.READ_COMMITTED) if row[0] < end]
-    assert read(golden, piece_bytes=piece_bytes) == wanted
+    expected = [row[0] for row in golden_rows("transactions", Isolation.READ_COMMITTED) if row[0] < end]
+    assert read(golden, piece_bytes=piece_bytes) == expected
 
 
 def pieces_of(kinds: list[int | None]) -> tuple[bytes, list[BatchHeader]]:
@@ -189,10 +189,10 @@ def test_a_copy_that_believed_a_damaged_index_is_a_finding_at_level_3_only(
     golden_log: NewGolden, tmp_path: Path
 ) -> None:
     golden = golden_log(CASE, path=folder_without(tmp_path, 34, 3))
-    (found,) = verify(golden)
-    assert (found.severity, found.segment_id) == (Severity.CORRUPT, golden.segments[1].segment_id)
-    assert found.object == object_key(golden.segments[1].object_key, ObjectKind.MANIFEST)
-    assert "aborted transaction would be shown" in found.what
+    (finding,) = verify(golden)
+    assert (finding.severity, finding.segment_id) == (Severity.CORRUPT, golden.segments[1].segment_id)
+    assert finding.object == object_key(golden.segments[1].object_key, ObjectKind.MANIFEST)
+    assert "aborted transaction would be shown" in finding.what
     assert verify(golden, level=2) == []
 
 
@@ -206,17 +206,17 @@ def test_a_copied_index_that_says_otherwise_than_the_markers_is_named(golden_log
     data[34 * 4 - 1] ^= 0x80
     file.write_bytes(bytes(data))
     golden = golden_log(CASE, path=folder)
-    (found,) = verify(golden)
-    assert found.object == object_key(golden.segments[1].object_key, ObjectKind.INDEXES)
-    assert "entry 3 says" in found.what
+    (finding,) = verify(golden)
+    assert finding.object == object_key(golden.segments[1].object_key, ObjectKind.INDEXES)
+    assert "entry 3 says" in finding.what
 
 
 def test_a_segment_whose_abort_lies_in_the_next_one_is_found_by_that_ones_marker(
     golden_log: NewGolden, tmp_path: Path
 ) -> None:
     golden = golden_log(CASE, path=folder_without(tmp_path, LATER, spanning(LATER)))
-    found = {each.segment_id: each.what for each in verify(golden)}
+    findings = {each.segment_id: each.what for each in verify(golden)}
     before = [each for each in golden.segments if each.offsets.end < LATER]
-    wrong = {each.segment_id for each in before} & found.keys()
+    wrong = {each.segment_id for each in before} & findings.keys()
     assert wrong
-    assert all("aborted transaction would be shown" in found[each] for each in wrong)
+    assert all("aborted transaction would be shown" in findings[each] for each in wrong)

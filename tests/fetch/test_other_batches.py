@@ -39,11 +39,11 @@ def test_a_flipped_bit_of_any_batch_is_refused_before_its_records_are_handed_out
             damaged[header.position + byte] ^= 1
             store.delete(key)
             store.put_if_absent(key, bytes(damaged))
-            found: list[Row] = []
+            records: list[Row] = []
             with pytest.raises(CorruptData):
-                found.extend(read(store, segment, read_bytes))
-            assert found == expected[: len(found)]
-            assert len(found) <= header.base_offset - segment.offsets.start
+                records.extend(read(store, segment, read_bytes))
+            assert records == expected[: len(records)]
+            assert len(records) <= header.base_offset - segment.offsets.start
 
 
 @pytest.mark.parametrize("chunk_bytes", [4096, 1 << 20])

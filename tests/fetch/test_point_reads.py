@@ -46,8 +46,8 @@ def segment(store: MemoryStore, write_segment: WriteSegment) -> RemoteSegment:
 
 def read(remote: RemoteTier, segment: RemoteSegment, start: int) -> tuple[int, int]:
     """Return the first offset that a read brings, and where to go on."""
-    asked = OffsetRange(Offset(start), segment.offsets.end)
-    piece = remote.read(segment, asked, ROOM, Isolation.READ_UNCOMMITTED)
+    offsets = OffsetRange(Offset(start), segment.offsets.end)
+    piece = remote.read(segment, offsets, ROOM, Isolation.READ_UNCOMMITTED)
     return next(iter_batches(piece.data, source="piece")).base_offset, piece.next_offset
 
 

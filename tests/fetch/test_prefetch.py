@@ -162,9 +162,9 @@ def test_nothing_is_loaded_past_the_end_of_a_scan(log: Golden) -> None:
         pass
     settle(log)
     reader = log.remote.open(log.segments[1])
-    wanted = reader.chunk_for_offset(end + 59)
-    assert wanted is not None
-    assert not log.remote.cache.knows(reader.log.key, wanted + 2)
+    chunk = reader.chunk_for_offset(end + 59)
+    assert chunk is not None
+    assert not log.remote.cache.knows(reader.log.key, chunk + 2)
 
 
 def test_nothing_is_loaded_that_the_broker_has(golden_log: Make) -> None:

@@ -96,8 +96,8 @@ def test_any_range_is_exact(
         for start, end in ((border, border + 1), (border - 1, border + 40), (max(0, border - 90), border)):
             end = min(end, golden.folder.bases[-1])
             if start < end:
-                found = rows_of(read(golden, start, end, Isolation.READ_COMMITTED, piece_bytes))
-                assert found == [row for row in expected if start <= row[0] < end]
+                records = rows_of(read(golden, start, end, Isolation.READ_COMMITTED, piece_bytes))
+                assert records == [row for row in expected if start <= row[0] < end]
 
 
 @pytest.mark.parametrize("compression", FORMS)
@@ -116,8 +116,8 @@ def test_every_byte_of_a_log_is_asked_for_once_and_none_behind_the_end(
     chunk = golden.remote.open(golden.segments[0]).chunk_for_offset(middle)
     assert chunk
     index = golden.remote.open(golden.segments[0]).manifest.chunks
-    wanted = index.stored_bytes - index.chunk(chunk).stored_start
-    assert store.log_bytes() == {golden.segments[0].object_key: wanted}
+    expected = index.stored_bytes - index.chunk(chunk).stored_start
+    assert store.log_bytes() == {golden.segments[0].object_key: expected}
 
 
 class Asked(MemoryStore):
@@ -198,10 +198,10 @@ def test_an_error_comes_after_the_pieces_before_it(store: ObjectStore, golden_lo
     golden = golden_log("none", store=store, compression=Compression.NONE)
     split = split_of(golden, 0, golden.folder.bases[-1])
     store.delete(object_key(golden.segments[1].object_key, ObjectKind.MANIFEST))
-    found: list[Fetched] = []
+    pieces: list[Fetched] = []
     with pytest.raises(ObjectNotFound):
-        found.extend(read_split(split, store, None))
-    offsets = [row[0] for row in rows_of(found)]
+        pieces.extend(read_split(split, store, None))
+    offsets = [row[0] for row in rows_of(pieces)]
     assert offsets == list(range(golden.folder.bases[1]))
 
 
@@ -243,10 +243,10 @@ def test_a_store_that_fails_is_heard(golden_log: Make) -> None:
             raise StorageUnavailable("the store does not answer")
 
     store.before = fail
-    found: list[Fetched] = []
+    pieces: list[Fetched] = []
     with pytest.raises(StorageUnavailable):
-        found.extend(read_split(split, store, None, piece_bytes=4096))
-    assert [row[0] for row in rows_of(found)] == list(range(golden.folder.bases[2]))
+        pieces.extend(read_split(split, store, None, piece_bytes=4096))
+    assert [row[0] for row in rows_of(pieces)] == list(range(golden.folder.bases[2]))
 
 
 def test_memory_is_used_again_when_nobody_holds_it_and_not_before() -> None:
@@ -302,8 +302,8 @@ def test_batches_larger_than_a_window_are_whole(
 ) -> None:
     golden = golden_log(path=large_batches, store=store, compression=compression, chunk_bytes=65_536)
     for start, end in ((0, COUNT), (0, 1), (3, 5), (COUNT - 1, COUNT)):
-        found = rows_of(read(golden, start, end, Isolation.READ_COMMITTED, piece_bytes))
-        assert [(row[0], row[4]) for row in found] == [
+        records = rows_of(read(golden, start, end, Isolation.READ_COMMITTED, piece_bytes))
+        assert [(row[0], row[4]) for row in records] == [
             (at, b"%08d" % at * (RECORD_BYTES // 8)) for at in range(start, end)
         ]
 

@@ -98,11 +98,11 @@ def test_swapped_chunks_are_corrupt_and_nothing_wrong_is_read_before(
         whole.put_if_absent(log_key, b"".join(order))
         reader = SegmentReader.open(whole, segment.object_key, keys=KEYS)
         assert len(b"".join(reader.read_log())) == segment.log_bytes, "storage alone cannot tell"
-        found: list[Row] = []
+        records: list[Row] = []
         with pytest.raises(CorruptData):
-            found.extend(read(whole, segment, read_bytes))
-        assert found == expected[: len(found)]
-        read_before = max(read_before, len(found))
+            records.extend(read(whole, segment, read_bytes))
+        assert records == expected[: len(records)]
+        read_before = max(read_before, len(records))
     # a read of everything at once meets the border before it hands out anything
     assert read_before or read_bytes > segment.log_bytes, "no swap left anything to read: the test shows little"
 
@@ -155,14 +155,14 @@ def test_whole_batches_that_changed_places_are_corrupt_too(
     stored = store.get(log_key)
     chunks = [stored[each.stored_start : each.stored_stop] for each in read_manifest(store, segment.object_key).chunks]
     assert len(chunks) == BATCHES
-    said = "does not begin where|follow the last" if full else "do not increase" if foreign else "another chunk"
+    message = "does not begin where|follow the last" if full else "do not increase" if foreign else "another chunk"
     for one, other in combinations(range(BATCHES if full else BATCHES - 1), 2):
         order = list(chunks)
         order[one], order[other] = order[other], order[one]
         store.delete(log_key)
         store.put_if_absent(log_key, b"".join(order))
-        found: list[Row] = []
-        with pytest.raises(CorruptData, match=said):
-            found.extend(read(store, segment, read_bytes))
+        reads: list[Row] = []
+        with pytest.raises(CorruptData, match=message):
+            reads.extend(read(store, segment, read_bytes))
         if full or not foreign:
-            assert [row[0] for row in found] == list(range(len(found))), "nothing was left out before it was noticed"
+            assert [row[0] for row in reads] == list(range(len(reads))), "nothing was left out before it was noticed"

@@ -63,8 +63,8 @@ def test_level_3_finds_a_flipped_bit_of_an_encrypted_log(world: World) -> None:
     data[len(data) // 2] ^= 1
     world.store.delete(key)
     world.store.put_if_absent(key, data)
-    found = verify(world, RING)
-    assert [(each.level, each.object) for each in found] == [(3, key)]
+    findings = verify(world, RING)
+    assert [(each.level, each.object) for each in findings] == [(3, key)]
 
 
 def test_a_manifest_that_became_plain_is_found(world: World) -> None:
@@ -72,8 +72,8 @@ def test_a_manifest_that_became_plain_is_found(world: World) -> None:
     key = object_key(segment.object_key, ObjectKind.MANIFEST)
     manifest = replace(read_manifest(world.store, key), encryption=None)
     overwrite(world, key, format_manifest(manifest).ljust(segment.manifest_bytes))  # as long as its fact says
-    found = verify(world, RING)
-    assert [(each.object, each.what) for each in found] == [
+    findings = verify(world, RING)
+    assert [(each.object, each.what) for each in findings] == [
         (key, "the manifest is not encrypted, its fact says otherwise")
     ]
 
@@ -95,8 +95,8 @@ def test_a_change_of_prefix_breaks_no_read_no_verify_and_no_recover(world: World
     for each in segments:
         assert SegmentReader.open(world.store, each.object_key).verify(each).against_checksums
     assert verify(world, names=SALTED) == []
-    found = [each.segment for each in scan_bucket(world.store) if isinstance(each, FoundSegment)]
-    assert sorted(each.object_key for each in found) == sorted(each.object_key for each in segments)
+    copies = [each.segment for each in scan_bucket(world.store) if isinstance(each, FoundSegment)]
+    assert sorted(each.object_key for each in copies) == sorted(each.object_key for each in segments)
 
 
 def test_a_stray_beside_old_keys_is_found_whatever_the_prefix_is_now(world: World) -> None:

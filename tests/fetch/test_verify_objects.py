@@ -131,9 +131,9 @@ def with_manifest(world: World, segment: RemoteSegment, change: Callable[[Segmen
     fact = replace(segment, manifest_bytes=len(world.store.get(key)))
     view = world.view()
     view = replace(view, readable=tuple(fact if each == segment else each for each in view.readable))
-    found = verify(world, view=view, look=lambda: view)
-    assert {(each.level, each.severity, each.object) for each in found} == {(2, "corrupt", key)}
-    return "; ".join(each.what for each in found)
+    findings = verify(world, view=view, look=lambda: view)
+    assert {(each.level, each.severity, each.object) for each in findings} == {(2, "corrupt", key)}
+    return "; ".join(each.what for each in findings)
 
 
 @pytest.mark.parametrize(
@@ -155,9 +155,9 @@ def test_a_manifest_of_another_segment_differs_in_all_that_tells_them_apart(
     world: World, segment: RemoteSegment
 ) -> None:
     other = read_manifest(world.store, world.view().readable[2].object_key)
-    found = with_manifest(world, segment, lambda manifest: other)
+    text = with_manifest(world, segment, lambda manifest: other)
     for name in ("segment_id", "object_key", "offsets", "log_sha256"):
-        assert f"the manifest says {name}" in found
+        assert f"the manifest says {name}" in text
 
 
 def test_a_manifest_of_another_program_is_named(world: World, segment: RemoteSegment) -> None:
@@ -185,17 +185,17 @@ def test_objects_that_no_fact_names_are_orphans_and_counted(world: World, segmen
     base = segment.object_key.replace(segment.segment_id, "AAAAAAAAAAAAAAAAAAAAzA")
     world.store.put_if_absent(object_key(base, ObjectKind.LOG), b"12345")
     verifier = Verifier(world.store, 1, lambda partition: world.view())
-    found = list(verifier.objects(world.view()))
-    only(found, 1, Severity.FINDING, object_key(base, ObjectKind.LOG), "orphan")
+    findings = list(verifier.objects(world.view()))
+    only(findings, 1, Severity.FINDING, object_key(base, ObjectKind.LOG), "orphan")
     assert (verifier.checked.orphan_objects, verifier.checked.orphan_bytes) == (1, 5)
 
 
 def test_what_a_copy_began_while_we_looked_is_no_orphan(world: World, segment: RemoteSegment) -> None:
     view = world.view()
-    known = replace(view, segments={sid: each for sid, each in view.segments.items() if sid != segment.segment_id})
-    known = replace(known, readable=tuple(each for each in view.readable if each != segment))
-    assert not verify(world, view=known)
-    assert len(verify(world, view=known, look=lambda: known)) == 3
+    earlier = replace(view, segments={sid: each for sid, each in view.segments.items() if sid != segment.segment_id})
+    earlier = replace(earlier, readable=tuple(each for each in view.readable if each != segment))
+    assert not verify(world, view=earlier)
+    assert len(verify(world, view=earlier, look=lambda: earlier)) == 3
 
 
 def test_what_was_deleted_while_we_looked_is_not_missing(world: World, segment: RemoteSegment) -> None:
@@ -211,9 +211,9 @@ def test_objects_of_a_finished_delete_are_told(world: World, segment: RemoteSegm
     reign.append(SegmentDeleteStarted(segment, reign.term, reign.counter(), DeleteReason.LOG_START, reign.now()))
     assert not verify(world)
     reign.append(SegmentDeleteFinished(segment, reign.term, reign.counter(), reign.now()))
-    found = verify(world)
-    assert {each.object for each in found} == set(object_keys(segment))
-    assert {(each.level, each.severity, each.segment_id) for each in found} == {(1, "finding", segment.segment_id)}
+    findings = verify(world)
+    assert {each.object for each in findings} == set(object_keys(segment))
+    assert {(each.level, each.severity, each.segment_id) for each in findings} == {(1, "finding", segment.segment_id)}
 
 
 def test_a_store_that_does_not_answer_is_no_finding(world: World, segment: RemoteSegment) -> None:

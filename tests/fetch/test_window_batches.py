@@ -70,5 +70,5 @@ def test_a_window_of_thousands_of_batches_is_read_by_the_kernel_where_it_is_inst
         "    data = b''.join(plain_batch(base, 1) for base in range(count))\n"
         "    print(len(headers_of(memoryview(data), 1 << 40)), 'tierstate.log.kernels' in sys.modules)\n"
     )
-    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=200)
-    assert said.stdout == "100 False\n3000 True\n", said.stderr
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=200)
+    assert done.stdout == "100 False\n3000 True\n", done.stderr

@@ -76,14 +76,14 @@ Row = tuple[int, int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | 
 
 def rows(batches: Iterable[pa.RecordBatch]) -> list[Row]:
     """Return offset, milliseconds, timestamp type (0 create, 1 append), key, value, headers of each record."""
-    found: list[Row] = []
+    records: list[Row] = []
     for batch in batches:
         times = batch.column("timestamp").cast(pa.timestamp("ms", "UTC")).cast(pa.int64()).to_pylist()
         columns = [batch.column(name).to_pylist() for name in ("offset", "timestampType", "key", "value", "headers")]
         for time, offset, kind, key, value, headers in zip(times, *columns, strict=True):
             pairs = tuple((each["key"], each["value"]) for each in headers or ())
-            found.append((offset, time, kind, key, value, pairs))
-    return found
+            records.append((offset, time, kind, key, value, pairs))
+    return records
 
 
 def rows_of(pieces: Iterable[Fetched]) -> list[Row]:
@@ -97,9 +97,9 @@ def golden_rows(case: str, isolation: Isolation) -> list[Row]:
         return None if text is None else b64decode(text)
 
     with gzip.open(GOLDEN / case / f"{isolation}.jsonl.gz", "rt") as lines:
-        said = [json.loads(line) for line in lines]
+        items = [json.loads(line) for line in lines]
     return [
-        (o, t, k - 1, raw(key), raw(v), tuple((n, raw(h)) for n, h in headers)) for o, t, k, key, v, headers in said
+        (o, t, k - 1, raw(key), raw(v), tuple((n, raw(h)) for n, h in headers)) for o, t, k, key, v, headers in items
     ]
 
 

@@ -139,23 +139,23 @@ class Archived:
 
     def said(self) -> list[tuple[Entry, TimestampMs]]:
         """Return all entries of the topic with their timestamps."""
-        found = []
+        entries = []
         for batch in self.topic.reader({0: Position(0)}).poll(0):
-            found += list(zip(batch.entries, batch.timestamps, strict=True))
-        return found
+            entries += list(zip(batch.entries, batch.timestamps, strict=True))
+        return entries
 
     def problems(self) -> list[tuple[str, int | None, str]]:
-        found = verify_archive(self.store, self.place)
-        return [(each.object_key.rpartition("/")[2], each.position, each.problem) for each in found]
+        problems = verify_archive(self.store, self.place)
+        return [(each.object_key.rpartition("/")[2], each.position, each.problem) for each in problems]
 
     def forked(self) -> Archived:
         """Return a world with the same past, which goes on independently."""
         cleaned, self.topic.cleaned = self.topic.cleaned, set()
-        said = self.said()
+        entries = self.said()
         self.topic.cleaned = set(cleaned)
-        other = Archived(ManualClock(said[0][1]))
+        other = Archived(ManualClock(entries[0][1]))
         other.topic.cleaned = set(cleaned)
-        for entry, time in said:
+        for entry, time in entries:
             other.clock.advance((time - other.clock.now_ms()) / 1000)
             other.topic.append(0, entry.key, entry.value)
         other.clock.advance((self.clock.now_ms() - other.clock.now_ms()) / 1000)

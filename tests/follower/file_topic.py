@@ -51,12 +51,12 @@ class FileTopic(MemoryTierTopic):
         whole = data[: data.rfind(b"\n") + 1]
         self._read += len(whole)
         for line in whole.splitlines():
-            said = json.loads(line)
-            if "truncate" in said:
-                super().truncate(*said["truncate"])
+            record = json.loads(line)
+            if "truncate" in record:
+                super().truncate(*record["truncate"])
             else:
-                value = None if said["value"] is None else base64.b64decode(said["value"])
-                super().append(said["partition"], said["key"], value)
+                value = None if record["value"] is None else base64.b64decode(record["value"])
+                super().append(record["partition"], record["key"], value)
 
     def _write(self, lines: list[dict[str, object]]) -> None:
         with self._path.open("ab") as file:

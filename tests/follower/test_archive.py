@@ -168,8 +168,8 @@ def test_how_far_the_archive_reaches_is_told_by_names_alone() -> None:
     assert world.to == 0
     world.archived(3, 4, WINDOW, 2)
     assert world.to == WINDOW + 9
-    for known in range(0, WINDOW + 9, 97):
-        assert archived_to(world.store, world.place, Position(known)) == WINDOW + 9
+    for position in range(0, WINDOW + 9, 97):
+        assert archived_to(world.store, world.place, Position(position)) == WINDOW + 9
 
 
 def test_the_archive_reaches_only_to_the_first_gap() -> None:
@@ -401,8 +401,8 @@ def test_what_people_say_is_archived_at_once_and_nothing_else_is() -> None:
 
 @pytest.mark.parametrize("kind", list(KeyKind))
 def test_what_no_manifest_and_no_agent_knows_is_what_people_say(kind: KeyKind) -> None:
-    said = {KeyKind.ORDER, KeyKind.HOLD, KeyKind.LINEAGE, KeyKind.SETTLED, KeyKind.GAP, KeyKind.MISSING}
-    assert said_by_people(f"{OWNER}/0/{kind}/{FactId.of(bytes(16))}") is (kind in said)
+    kinds = {KeyKind.ORDER, KeyKind.HOLD, KeyKind.LINEAGE, KeyKind.SETTLED, KeyKind.GAP, KeyKind.MISSING}
+    assert said_by_people(f"{OWNER}/0/{kind}/{FactId.of(bytes(16))}") is (kind in kinds)
 
 
 def test_a_key_of_any_form_is_asked_whose_it_is() -> None:

@@ -73,4 +73,4 @@ def test_whichever_write_meets_a_full_disk_it_is_said_and_the_view_is_whole_when
     results = json.loads(done.stdout)
     assert [full for full, _, _ in results].count(True) > 10
     assert results[-1] == [False, results[-1][1], len(facts)], "there was room from the start"
-    assert {tuple(said) for _, *said in results} == {tuple(results[-1][1:])}
+    assert {tuple(state) for _, *state in results} == {tuple(results[-1][1:])}

@@ -158,19 +158,19 @@ def test_a_store_that_is_away_for_a_while_changes_nothing_that_is_known() -> Non
 
 
 def test_a_look_costs_one_list_and_a_small_read_and_comes_once_a_minute() -> None:
-    world, asked = Archived().archived(10), list[str]()
-    objects = MemoryStore(world.clock, lambda operation, key, writes: asked.append(operation))
+    world, calls = Archived().archived(10), list[str]()
+    objects = MemoryStore(world.clock, lambda operation, key, writes: calls.append(operation))
     for each in world.store.list():
         objects.put_if_absent(each.key, world.store.get(each.key))
     world.store = objects
     seen = archives(world)
     seen.problem(0)
-    asked.clear()
+    calls.clear()
     seen.problem(0), seen.archived_to(0)
-    assert asked == []
+    assert calls == []
     world.clock.advance(61)
     seen.problem(0)
-    assert asked == ["list", "get", "list"], "what was said about the history, and the pieces; their end is known"
+    assert calls == ["list", "get", "list"], "what was said about the history, and the pieces; their end is known"
 
 
 def test_a_follower_tells_the_archive_that_people_spoke_also_about_what_it_does_not_keep() -> None:
@@ -291,23 +291,23 @@ def test_a_view_older_than_the_compaction_lag_is_not_continued_without_the_recor
 
 def test_where_they_part_is_found_and_what_was_lost() -> None:
     world = restored()
-    found = find_parting(world.topic, world.shelf)
-    assert (found.common, found.at) == (5, 6)
-    assert [each.position for each in found.lost] == [6, 7, 8, 9]
-    assert [each.entry.key for each in found.lost] == [key_of(number) for number in range(6, 10)]
+    parting = find_parting(world.topic, world.shelf)
+    assert (parting.common, parting.at) == (5, 6)
+    assert [each.position for each in parting.lost] == [6, 7, 8, 9]
+    assert [each.entry.key for each in parting.lost] == [key_of(number) for number in range(6, 10)]
 
 
 def test_a_topic_that_only_ends_too_early_parts_at_its_end() -> None:
     world = restored(regrown=0)
-    found = find_parting(world.topic, world.shelf)
-    assert (found.common, found.at, found.end, found.archived_to) == (5, 6, 6, 10)
+    parting = find_parting(world.topic, world.shelf)
+    assert (parting.common, parting.at, parting.end, parting.archived_to) == (5, 6, 6, 10)
 
 
 def test_what_compaction_took_is_no_parting() -> None:
     world = Archived().archived(10)
     world.topic.cleaned |= {3, 8, 9}
-    found = find_parting(world.topic, world.shelf)
-    assert (found.common, found.at, found.lost) == (7, None, ())
+    parting = find_parting(world.topic, world.shelf)
+    assert (parting.common, parting.at, parting.lost) == (7, None, ())
 
 
 # --- checkpoints and views --------------------------------------------------------------------------------------------

@@ -212,11 +212,11 @@ def test_with_a_tail_too_whoever_waits_gets_the_whole_partition(
 ) -> None:
     speak(said, MINE), speak(said, THEIRS)
     follower = follow(said.topic)
-    wanted = {MINE}
-    follower.keep_only(lambda number, user: user.partition in wanted)
+    users = {MINE}
+    follower.keep_only(lambda number, user: user.partition in users)
     follower.require_fresh(NUMBER, 60)
     assert follower.partitions() == [partition(MINE)]
-    wanted.add(THEIRS)
+    users.add(THEIRS)
     follower.reconsider()
     follower.wait_applied(NUMBER, Position(3), 30)
     assert follower.partition(partition(THEIRS)).log_start == 100

@@ -13,16 +13,16 @@ from tierstate.state.errors import TierstateError
 
 @pytest.mark.parametrize("stop", [Progress.meets, Progress.fails])
 def test_nobody_waits_for_what_has_stopped(stop: Callable[[Progress, TierstateError], None]) -> None:
-    progress, asked = Progress(), list[bool]()
+    progress, calls = Progress(), list[bool]()
 
     def reached() -> bool:
-        asked.append(True)
+        calls.append(True)
         return False
 
     stop(progress, NO_ROOM)
     progress.wait(reached, 0.01)
     assert progress.stopped_by is NO_ROOM
-    assert asked == []
+    assert calls == []
 
 
 def test_trouble_passes_and_a_failure_does_not() -> None:

@@ -45,14 +45,14 @@ class Travel:
 
     def archive(self, position: int | None = None, time: int | None = None) -> tuple[Replayed, tuple[str, int]]:
         store = view()
-        said = replay_archive(self.world.shelf, store, target(position, time))
-        assert said.position == store.position(0)
-        return said, digest(store)
+        replayed = replay_archive(self.world.shelf, store, target(position, time))
+        assert replayed.position == store.position(0)
+        return replayed, digest(store)
 
     def topic(self, position: int | None = None, time: int | None = None) -> tuple[Replayed, tuple[str, int]]:
         store = view()
-        said = replay_topic(self.world.topic, 0, store, self.world.clock.now_ms(), target(position, time))
-        return said, digest(store)
+        replayed = replay_topic(self.world.topic, 0, store, self.world.clock.now_ms(), target(position, time))
+        return replayed, digest(store)
 
     def cut(self, older_than: int, new_store: Callable[[], ViewStore] = view) -> Position:
         return run(self._cut(older_than, new_store))
@@ -75,9 +75,9 @@ def test_every_position_of_any_history_is_exact_from_the_archive(history: list[t
     run(world.archive())
     travel = Travel(world)
     for position in range(len(history) + 1):
-        said, found = travel.archive(position)
-        assert found == travel.at(position)
-        assert (said.position, said.holes, said.reached) == (position, 0, True)
+        replayed, state = travel.archive(position)
+        assert state == travel.at(position)
+        assert (replayed.position, replayed.holes, replayed.reached) == (position, 0, True)
     assert travel.archive()[1] == travel.at(len(history))
 
 
@@ -100,8 +100,8 @@ def test_a_time_is_the_view_before_the_first_record_of_it() -> None:
 def test_a_time_after_the_last_archived_record_is_not_known_to_be_reached() -> None:
     world = Archived().archived(4)
     world.clock.advance(60)
-    said, found = Travel(world).archive(time=world.clock.now_ms())
-    assert (said.reached, found) == (False, Travel(world).at(4))
+    replayed, state = Travel(world).archive(time=world.clock.now_ms())
+    assert (replayed.reached, state) == (False, Travel(world).at(4))
 
 
 def test_a_position_the_archive_does_not_hold_is_refused() -> None:

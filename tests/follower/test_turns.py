@@ -89,11 +89,11 @@ def test_ready_is_an_end_captured_in_the_last_six_hours(said: Topic, follower: F
 
 def idle(clock: ManualClock) -> tuple[FaultyTopic, Follower, list[float]]:
     """Return a follower that reached the end before a fresh view was wanted, and the times when ends were asked for."""
-    topic, asked = FaultyTopic(), list[float]()
-    topic.on_end = lambda: asked.append(clock.monotonic())
+    topic, times = FaultyTopic(), list[float]()
+    topic.on_end = lambda: times.append(clock.monotonic())
     follower = open_view(topic, "cluster", clock, Following(tail=False))
     follower.advance(), follower.advance()
-    return topic, follower, asked
+    return topic, follower, times
 
 
 def test_a_view_that_nobody_asked_for_is_as_fresh_as_its_tail_made_it(clock: ManualClock) -> None:
@@ -113,17 +113,17 @@ def test_a_view_that_nobody_asked_for_is_as_fresh_as_its_tail_made_it(clock: Man
 
 def test_what_the_tail_reached_before_other_partitions_were_wanted_counts_no_more(clock: ManualClock) -> None:
     """An end that was asked for before, and is reached only now, does not count, either."""
-    _, follower, asked = idle(clock)
-    asked.clear()
+    _, follower, times = idle(clock)
+    times.clear()
     follower.require_ready(0)
-    assert asked == []
+    assert times == []
     clock.advance(LOOK_S)
     follower.advance()
-    assert len(asked) == 1
+    assert len(times) == 1
     follower.reconsider()
     follower.advance()
     follower.require_ready(0)
-    assert len(asked) == 2
+    assert len(times) == 2
 
 
 def test_a_truncated_topic_is_noticed_by_whoever_wants_a_fresh_view(
@@ -200,11 +200,11 @@ def test_a_view_is_as_of_the_time_at_which_its_end_was_asked_for_not_reached(
 ) -> None:
     said.say(elected(0, 3, 1))
     follower.advance()
-    asked = clock.now_ms()
+    then = clock.now_ms()
     follower.advance()
     clock.advance(50)
     follower.advance()
-    assert follower.store.as_of(NUMBER) == asked
+    assert follower.store.as_of(NUMBER) == then
 
 
 def test_a_view_of_unknown_age_is_rebuilt(said: Topic, clock: ManualClock, tmp_path: Path) -> None:

@@ -70,9 +70,9 @@ def test_a_topic_that_is_away_is_told_and_the_view_grows_old() -> None:
     seen.clock.advance(70)
     seen.watch.look(GO)
     assert "offsets are unknown" in why_topic_away(seen.watch)[0]
-    (said,) = why_behind(seen.follower, seen.watch, 60)
-    assert f"{PARTITIONS} tier-state partitions are behind" in said
-    assert "seconds=70" in said
+    (reason,) = why_behind(seen.follower, seen.watch, 60)
+    assert f"{PARTITIONS} tier-state partitions are behind" in reason
+    assert "seconds=70" in reason
     assert why_behind(seen.follower, seen.watch, 3600) == []
     seen.topic.away = False
     seen.watch.look(GO)
@@ -147,8 +147,8 @@ def test_a_head_that_is_gone_is_counted_and_told_also_by_a_view_that_has_it(cons
     page = metrics.exposition().decode()
     assert "tierstate_heads_lost 1.0" in page
     assert "tierstate_topic_problems 1.0" in page
-    (said,) = why_beheaded(seen.watch)
-    assert f"partition {NUMBER} of the tier-state topic begins at 1: its head is gone" in said
+    (reason,) = why_beheaded(seen.watch)
+    assert f"partition {NUMBER} of the tier-state topic begins at 1: its head is gone" in reason
     if not consumed:
         with pytest.raises(TierStateLost):
             seen.follower.advance()

@@ -67,36 +67,36 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, help="guided, so long, instead of --cases")
     parser.add_argument("--corpus", type=Path, default=Path("build/fuzz"), help="what a guided run keeps, by target")
     parser.add_argument("--input", type=Path, help="this file alone")
-    given = parser.parse_args()
-    target = TARGETS[given.target]
+    options = parser.parse_args()
+    target = TARGETS[options.target]
     seeds = target.seeds()
     outcomes: dict[str | None, int] = {}
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         for number, seed in enumerate(seeds):
             if number == WARM_AFTER:
-                limit(target.room * (1 if given.minutes is None else 2))  # a guided run also keeps the pairs of lines
+                limit(target.room * (1 if options.minutes is None else 2))  # a guided run also keeps the pairs of lines
             with contextlib.suppress(TierstateError):
                 target.read(seed, Random(0), folder)
-        if given.input is not None:
-            print(attempt(target, data := given.input.read_bytes(), Random(data), folder) or "read")
+        if options.input is not None:
+            print(attempt(target, data := options.input.read_bytes(), Random(data), folder) or "read")
             return 0
-        if given.minutes is not None:
-            return guided(target, seeds, given.corpus / given.target, folder, given.minutes)
-        for number in range(given.cases) if given.case is None else [given.case]:
-            random = Random(f"{given.target} {given.seed} {number}")
+        if options.minutes is not None:
+            return guided(target, seeds, options.corpus / options.target, folder, options.minutes)
+        for number in range(options.cases) if options.case is None else [options.case]:
+            random = Random(f"{options.target} {options.seed} {number}")
             data = target.case(seeds, random)
             faulthandler.dump_traceback_later(CASE_S, exit=True)
             try:
                 outcome = attempt(target, data, random, folder)
             except BaseException:
-                again = f"python -m tests.fuzz {given.target} --seed {given.seed} --case {number}"
+                again = f"python -m tests.fuzz {options.target} --seed {options.seed} --case {number}"
                 print(f"{traceback.format_exc()}\n{len(data)} bytes: {data[:200]!r}\nagain: {again}", file=sys.stderr)
                 return 1
             faulthandler.cancel_dump_traceback_later()
             outcomes[outcome] = outcomes.get(outcome, 0) + 1
-    said = ", ".join(f"{count} {kind or 'read'}" for kind, count in sorted(outcomes.items(), key=lambda one: -one[1]))
-    print(f"{given.target}: {sum(outcomes.values())} cases, {said}")
+    counts = ", ".join(f"{count} {kind or 'read'}" for kind, count in sorted(outcomes.items(), key=lambda one: -one[1]))
+    print(f"{options.target}: {sum(outcomes.values())} cases, {counts}")
     return 0
 
 

@@ -69,13 +69,13 @@ def followed(edges: dict[tuple[str, int, int], int]) -> Iterator[None]:
 def reached(target: Target, data: bytes, folder: Path) -> Reached:
     """Return what the data reaches: the same for the same bytes. Raise any error that is not ours."""
     edges: dict[tuple[str, int, int], int] = {}
-    said = "read"
+    outcome = "read"
     with followed(edges):
         try:
             target.read(data, Random(data), folder)
         except TierstateError as error:
-            said = f"{type(error).__name__} {re.sub('[0-9]+', '#', error.message)}"
-    return frozenset({*((*edge, count.bit_length()) for edge, count in edges.items()), (said,)})
+            outcome = f"{type(error).__name__} {re.sub('[0-9]+', '#', error.message)}"
+    return frozenset({*((*edge, count.bit_length()) for edge, count in edges.items()), (outcome,)})
 
 
 class Growing:
@@ -97,13 +97,13 @@ class Growing:
             if began >= until:
                 return None
             try:
-                found = self._reached(data)
+                places = self._reached(data)
             except Exception:
                 traceback.print_exc()
                 return _keep(self._corpus / "bad", data)
             self.cases += 1
-            if not found <= self.known:
-                self.known |= found
+            if not places <= self.known:
+                self.known |= places
                 _keep(self._corpus, data)
                 if self._clock.monotonic() - began < KEPT_S:
                     self.kept.append(data)

@@ -167,14 +167,14 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def manifests() -> list[bytes]:
-    found = [file.read_bytes() for file in DATA.rglob("*.rsm-manifest")]
-    claims = orjson.loads(found[0])
+    files = [file.read_bytes() for file in DATA.rglob("*.rsm-manifest")]
+    claims = orjson.loads(files[0])
     bombs = []
     for size in (2**31 - 1, 2**62):
         start = {"originalChunkSize": 1, "originalFileSize": size}
         claims["chunkIndex"] = {"type": "fixed", **start, "transformedChunkSize": 1, "finalTransformedChunkSize": 1}
         bombs.append(orjson.dumps(claims))
-    return [*found, *bombs]
+    return [*files, *bombs]
 
 
 FILES: tuple[tuple[str, Callable[[bytes, str], object]], ...] = (
@@ -194,8 +194,8 @@ def read_small_file(data: bytes, random: Random, folder: Path) -> None:
 
 
 def small_files() -> list[bytes]:
-    found = {file.read_bytes()[:2000] for pattern, _ in FILES for file in DATA.rglob(pattern)}
-    return sorted(filter(None, found))
+    contents = {file.read_bytes()[:2000] for pattern, _ in FILES for file in DATA.rglob(pattern)}
+    return sorted(filter(None, contents))
 
 
 def read_fact(data: bytes, random: Random, folder: Path) -> None:
