@@ -15,7 +15,7 @@ from tests.tiers import EXPLORING, TIERS, has_nothing_essential, mark_tier, part
 from tierstate.sandbox.artifacts import RELEASES
 from tierstate.sandbox.kafka import KafkaSandbox
 
-_ROOMS = (each.name for each in Path(__file__).parent.iterdir() if each.is_dir())
+_ROOMS = (path.name for path in Path(__file__).parent.iterdir() if path.is_dir())
 pytest.register_assert_rewrite(*(f"tests.{name}" for name in _ROOMS))  # asserts of helpers show their values, too
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that starts us with & ignores it, for children too
 

@@ -202,8 +202,8 @@ class _Parser:
         while self.take(","):
             operands.append(self.expression())
         self.need(")")
-        if tuple(each.type for each in operands) != types:
-            self.fail(f"{name} takes {[each.value for each in types]}, not {[each.type.value for each in operands]}")
+        if tuple(operand.type for operand in operands) != types:
+            self.fail(f"{name} takes {[kind.value for kind in types]}, not {[kind.type.value for kind in operands]}")
         return operands
 
     def _selector(self, name: str) -> Expression:

@@ -58,7 +58,7 @@ class Exposed:
         """Return a metric, of one job if a selector names one. Raises KeyError."""
         job = matchers.get("job", "")
         if name in OTHERS:
-            if job not in {each["job_name"] for each in SCRAPED} or OTHERS[name] not in ("", job):
+            if job not in {job["job_name"] for job in SCRAPED} or OTHERS[name] not in ("", job):
                 raise KeyError(name)
             return Metric(TARGET)
         if job:
@@ -221,7 +221,7 @@ def test_the_scrape_example_names_the_cluster_of_every_target_and_loads_the_rule
     assert [(DEPLOY / "prometheus" / name).is_file() for name in example["rule_files"]] == [True]
     for job in SCRAPED:
         assert job.get("metrics_path", "/metrics") == ("/probe" if job["job_name"] == "tierstate-ready" else "/metrics")
-        assert all(each["targets"] and each["labels"].keys() == {"cluster"} for each in job["static_configs"])
+        assert all(config["targets"] and config["labels"].keys() == {"cluster"} for config in job["static_configs"])
 
 
 @pytest.mark.kafka
@@ -268,7 +268,7 @@ def test_a_panel_asks_for_what_is_exposed_and_its_legend_for_labels_that_are_the
 @pytest.mark.kafka
 @pytest.mark.parametrize("path", BOARDS, ids=name_of)
 def test_a_variable_asks_for_a_label_that_is_exposed(path: Path, exposed: Exposed) -> None:
-    variables = {each["name"]: each for each in board_of(path)["templating"]["list"]}
+    variables = {variable["name"]: variable for variable in board_of(path)["templating"]["list"]}
     assert list(variables) == ["datasource", "cluster", "topic"]
     for name in ("cluster", "topic"):
         query = variables[name]["query"]["query"]

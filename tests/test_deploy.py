@@ -170,8 +170,8 @@ def test_the_management_port_is_the_one_that_prometheus_scrapes(service: str) ->
     }[service]
     assert listens == Address("0.0.0.0", usual.port)
     scraped = yaml.safe_load((ROOT / "deploy" / "prometheus" / "prometheus.yaml").read_text())["scrape_configs"]
-    (job,) = (each for each in scraped if each["job_name"] == f"tierstate-{service}")
-    assert {each.rpartition(":")[2] for each in job["static_configs"][0]["targets"]} == {str(usual.port)}
+    (job,) = (config for config in scraped if config["job_name"] == f"tierstate-{service}")
+    assert {target.rpartition(":")[2] for target in job["static_configs"][0]["targets"]} == {str(usual.port)}
 
 
 def test_nothing_is_published_beyond_this_machine() -> None:
@@ -251,7 +251,7 @@ def test_sparks_image_is_of_the_release_that_is_tried() -> None:
 def test_every_dependency_is_a_service_and_a_condition_it_can_meet() -> None:
     for service in SERVICES.values():
         needed = service.get("depends_on", {})
-        for name, how in needed.items() if isinstance(needed, dict) else ((each, {}) for each in needed):
+        for name, how in needed.items() if isinstance(needed, dict) else ((name, {}) for name in needed):
             condition = how.get("condition", "service_started")
             assert condition != "service_healthy" or "healthcheck" in SERVICES[name]
             assert condition != "service_completed_successfully" or "restart" not in SERVICES[name]
@@ -301,7 +301,7 @@ def unit(name: str) -> dict[str, dict[str, list[str]]]:
 
 
 def variables_of(name: str) -> dict[str, str]:
-    return dict(each.split("=", 1) for line in unit(name)["Service"]["Environment"] for each in line.split())
+    return dict(word.split("=", 1) for line in unit(name)["Service"]["Environment"] for word in line.split())
 
 
 @pytest.mark.parametrize(
@@ -312,14 +312,14 @@ def test_a_unit_runs_commands_that_exist_and_an_agents_checks_keep_it_from_nothi
 ) -> None:
     """The hyphen lets the agent start whatever the command finds; the agent refuses what it cannot do without."""
     service = unit(name)["Service"]
-    assert all(each.startswith("-") for each in service.get("ExecStartPre", []))
-    service["ExecStartPre"] = [each.removeprefix("-") for each in service.get("ExecStartPre", [])]
+    assert all(line.startswith("-") for line in service.get("ExecStartPre", []))
+    service["ExecStartPre"] = [line.removeprefix("-") for line in service.get("ExecStartPre", [])]
     for key in ("ExecStartPre", "ExecStart"):
         for command in service.get(key, []):
             program, *arguments = shlex.split(command)
             assert program == "/opt/tierstate/bin/tierstate"
             parse(arguments)
-    assert [each.split()[1:] for each in service.get("ExecStartPre", [])] == before
+    assert [line.split()[1:] for line in service.get("ExecStartPre", [])] == before
     assert service["ExecStart"][0].split()[1:] == [name]
 
 
@@ -349,8 +349,8 @@ def test_a_unit_gives_the_process_what_its_settings_need(name: str) -> None:
 
 def test_an_agent_a_gateway_and_a_proxy_run_on_one_machine() -> None:
     settings = [load_settings(None, (), _ours(name), searched=()) for name in UNITS]
-    assert len({each.management.listen for each in settings}) == len(UNITS)
-    assert len({each.state_dir for each in settings}) == len(UNITS)
+    assert len({setting.management.listen for setting in settings}) == len(UNITS)
+    assert len({setting.state_dir for setting in settings}) == len(UNITS)
 
 
 def _ours(name: str) -> dict[str, str]:
@@ -380,7 +380,7 @@ def test_a_unit_is_hardened_but_lets_the_decoder_compile(name: str) -> None:
     assert service["ProtectSystem"] == ["strict"]
     assert ("ReadWritePaths" in service) is (name == "agent"), "the broker's folders, and nothing else"
     paths = service.get("ReadWritePaths", [])
-    assert all(each.startswith("-") for each in paths), (
+    assert all(path.startswith("-") for path in paths), (
         "one that is absent is left out: else it ends with 226/NAMESPACE"
     )
     assert "MemoryDenyWriteExecute" not in service
@@ -388,5 +388,5 @@ def test_a_unit_is_hardened_but_lets_the_decoder_compile(name: str) -> None:
 
 def test_commit_hooks_fetch_nothing() -> None:
     hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
-    assert [each["repo"] for each in hooks["repos"]] == ["local"]
+    assert [repo["repo"] for repo in hooks["repos"]] == ["local"]
     assert "://" not in (ROOT / ".pre-commit-config.yaml").read_text()

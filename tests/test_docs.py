@@ -119,12 +119,12 @@ def test_every_command_that_is_named_exists_or_is_listed_as_missing(page: Path) 
 def commands() -> Iterator[tuple[str, click.Command]]:
     """Yield all commands; those of a group by both words, such as ``table check``."""
     waiting = [
-        (name, importlib.import_module(f"tierstate.cli.{each.module}").command) for name, each in BY_NAME.items()
+        (name, importlib.import_module(f"tierstate.cli.{entry.module}").command) for name, entry in BY_NAME.items()
     ]
     while waiting:
         name, command = waiting.pop()
         if isinstance(command, click.Group):
-            waiting += [(f"{name} {each}", inner) for each, inner in command.commands.items()]
+            waiting += [(f"{name} {word}", inner) for word, inner in command.commands.items()]
         else:
             yield name, command
 
@@ -132,7 +132,7 @@ def commands() -> Iterator[tuple[str, click.Command]]:
 def test_the_page_on_the_bucket_names_every_command_that_reads_it_alone() -> None:
     match = re.search(r"^`--source bucket` is a flag of (.+?)\.$", (ROOT / "docs/bucket.md").read_text(), re.MULTILINE)
     assert match is not None
-    have = {name for name, command in commands() if any(each.name == "as_of" for each in command.params)}
+    have = {name for name, command in commands() if any(parameter.name == "as_of" for parameter in command.params)}
     assert set(re.findall(r"`([a-z ]+)`", match[1])) == have
 
 

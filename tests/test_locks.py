@@ -31,14 +31,14 @@ def pins(lock: str) -> dict[str, str]:
     blocks = re.split(r"^(?=\S)", text_of(lock), flags=re.MULTILINE)
     matches = [re.match(r"([A-Za-z0-9._-]+)==[^\n]*(?:\n +--hash=[^\n]+)+", block) for block in blocks if block.strip()]
     assert None not in matches, "a line that is no pin with hashes"
-    return {str(canonicalize_name(each[1])): each[0] for each in matches if each is not None}
+    return {str(canonicalize_name(match[1])): match[0] for match in matches if match is not None}
 
 
 def asked(lock: str) -> list[Requirement]:
     """Return the requirements of pyproject.toml: the core, and the lock's extras."""
     extras = PROJECT["optional-dependencies"]
-    needs = [Requirement(each) for each in [*PROJECT["dependencies"], *(x for e in EXTRAS[lock] for x in extras[e])]]
-    return [each for each in needs if each.name != "tierstate"]
+    needs = [Requirement(text) for text in [*PROJECT["dependencies"], *(x for e in EXTRAS[lock] for x in extras[e])]]
+    return [need for need in needs if need.name != "tierstate"]
 
 
 def needed(lock: str) -> set[str]:
@@ -47,13 +47,13 @@ def needed(lock: str) -> set[str]:
     seen: set[str] = set()
     todo = asked(lock)
     while todo:
-        each = todo.pop()
-        if str(each) in seen:
+        requirement = todo.pop()
+        if str(requirement) in seen:
             continue
-        seen.add(str(each))
-        names.add(str(canonicalize_name(each.name)))
-        below = [Requirement(text) for text in requires(each.name) or ()]
-        extras = each.extras or {""}
+        seen.add(str(requirement))
+        names.add(str(canonicalize_name(requirement.name)))
+        below = [Requirement(text) for text in requires(requirement.name) or ()]
+        extras = requirement.extras or {""}
         todo += [one for one in below if not one.marker or any(one.marker.evaluate({"extra": e}) for e in extras)]
     return names
 
@@ -71,9 +71,7 @@ def test_a_lock_has_what_its_extras_need_and_nothing_else(lock: str) -> None:
 @pytest.mark.parametrize("lock", EXTRAS)
 def test_a_lock_keeps_to_the_versions_that_are_asked_for(lock: str) -> None:
     versions = {name: re.split(r"==|[ ;\\]", pin)[1] for name, pin in pins(lock).items()}
-    assert [
-        str(each) for each in asked(lock) if versions[str(canonicalize_name(each.name))] not in each.specifier
-    ] == []
+    assert [str(one) for one in asked(lock) if versions[str(canonicalize_name(one.name))] not in one.specifier] == []
 
 
 def test_an_agent_installs_nothing_that_only_makes_columns() -> None:

@@ -69,7 +69,7 @@ def fenced(page: Path) -> list[str]:
 
 def inline(page: Path) -> list[str]:
     prose = FENCE.sub("", page.read_text())
-    return [" ".join(each.split()) for each in re.findall(r"`tierstate ([a-z][^`]+)`", prose)]
+    return [" ".join(command.split()) for command in re.findall(r"`tierstate ([a-z][^`]+)`", prose)]
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if fenced(page)], ids=name_of)
@@ -126,7 +126,7 @@ VERDICTS = {"not healthy", "not ready"}
 def test_every_message_that_the_page_for_an_outage_quotes_is_one_of_ours() -> None:
     texts = [re.sub(r"\"\s*f?\"", "", re.sub(r"\s+", " ", text)) for text in SOURCE.values()]
     rows = [line.split("|")[1] for line in ON_FIRE.read_text().splitlines() if line.startswith("|")]
-    quoted = {each for row in rows for each in re.findall(r"`([^`]+)`", row)} - VERDICTS
+    quoted = {text for row in rows for text in re.findall(r"`([^`]+)`", row)} - VERDICTS
     assert len(quoted) > 15
     for message in quoted:
         pieces = [piece.strip() for piece in re.split(r"…|\bN\b", message)]
@@ -223,7 +223,7 @@ def test_what_gets_somebody_up_is_on_the_page_for_an_outage() -> None:
     there = {name.removeprefix("operations.md#") for name in LINK.findall(ON_FIRE.read_text())}
     critical = [rule["annotations"]["runbook"] for rule in ALERTS if rule["labels"]["severity"] == "critical"]
     assert critical
-    assert {each.partition("#")[2] for each in critical if "on-fire" not in each} - there == set()
+    assert {link.partition("#")[2] for link in critical if "on-fire" not in link} - there == set()
 
 
 def test_every_file_to_deploy_is_on_the_page() -> None:
@@ -237,10 +237,10 @@ def test_every_file_to_deploy_is_on_the_page() -> None:
 def test_every_image_of_ours_is_of_this_version() -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     texts = [path.read_text() for path in (PRODUCTION, KUBERNETES, *ROOT.glob("deploy/kubernetes/*.yaml"))]
-    tags = {each for text in texts for each in re.findall(r"tierstate(?:-table)?:(\d\S+)", text)}
+    tags = {tag for text in texts for tag in re.findall(r"tierstate(?:-table)?:(\d\S+)", text)}
     chart = yaml.safe_load((ROOT / "deploy" / "helm" / "Chart.yaml").read_text())
     tags |= {chart["version"], chart["appVersion"]}
-    tags |= {each["image"].partition(":")[2] for each in COMPOSE["services"].values() if "tierstate" in each["image"]}
+    tags |= {one["image"].partition(":")[2] for one in COMPOSE["services"].values() if "tierstate" in one["image"]}
     assert tags == {version}
 
 

@@ -64,7 +64,7 @@ def imported(path: Path, name: tuple[str, ...]) -> set[tuple[str, ...]]:
             base = tuple((node.module or "").split(".")) if node.module else ()
             module = (*name[: -node.level], *base) if node.level else base[1:] if base[:1] == ("tierstate",) else None
             if module is not None:
-                modules |= {module, *((*module, each.name) for each in node.names)}
+                modules |= {module, *((*module, alias.name) for alias in node.names)}
     return modules
 
 

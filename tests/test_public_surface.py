@@ -27,9 +27,9 @@ def test_every_public_name_exists_and_says_what_it_is(name: str) -> None:
 
 
 def test_every_method_of_the_consumer_says_what_it_does() -> None:
-    methods = {name: each for name, each in vars(tierstate.TieredConsumer).items() if not name.startswith("_")}
+    methods = {name: method for name, method in vars(tierstate.TieredConsumer).items() if not name.startswith("_")}
     assert len(methods) > 15
-    assert {name for name, each in methods.items() if not (each.__doc__ or "").strip()} == set()
+    assert {name for name, method in methods.items() if not (method.__doc__ or "").strip()} == set()
 
 
 def test_a_name_that_does_not_exist_is_an_attribute_error() -> None:

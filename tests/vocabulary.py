@@ -74,24 +74,24 @@ def fields_of_printed() -> dict[str, list[str]]:
         if isinstance(node, ast.ClassDef) and node.name in PRINTED
     ]
     return {
-        each.name: [
+        node_class.name: [
             node.target.id
-            for node in each.body
+            for node in node_class.body
             if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
         ]
-        for each in classes
+        for node_class in classes
     }
 
 
 def keys_of_http() -> set[str]:
     """Return the keys of every body under `/v1`."""
-    bodies = [each for each in vars(models).values() if isinstance(each, type) and issubclass(each, BaseModel)]
+    bodies = [model for model in vars(models).values() if isinstance(model, type) and issubclass(model, BaseModel)]
     return {name for body in bodies for name in body.model_fields} | SHOWN
 
 
 def keys_of_errors() -> set[str]:
     """Return the names of facts with which our errors are raised or made, also if gathered as ``facts`` before."""
-    kinds = {name for name, each in vars(errors).items() if isinstance(each, type) and issubclass(each, Exception)}
+    kinds = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, Exception)}
     kinds |= {"error_of", "error_of_exception"}
     return {key for file in _files(*ROOM_NAMES) for key in _fact_names(_parsed(file), kinds)}
 
@@ -120,5 +120,5 @@ def _fact_names(tree: ast.Module, kinds: set[str]) -> Iterator[str]:
                 yield from (word.arg for word in node.keywords if word.arg is not None)
         elif isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Dict):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            if any(isinstance(each, ast.Name) and each.id == "facts" for each in targets):
+            if any(isinstance(target, ast.Name) and target.id == "facts" for target in targets):
                 yield from _dict_keys(node.value)

@@ -62,17 +62,17 @@ class Prometheus:
 
     def scrape(self, job: str, address: str, cluster: str = "main") -> None:
         """Add this address to the targets of the job, and return when it was scraped once."""
-        for each in (job, READY):
+        for name in (job, READY):
             target = {"targets": [address], "labels": {"cluster": cluster}}
-            if target not in self._targets[each]:
-                self._targets[each].append(target)
-                self._write(each)
+            if target not in self._targets[name]:
+                self._targets[name].append(target)
+                self._write(name)
         eventually(lambda: self.ask(f'up{{job="{job}",instance="{address}",cluster="{cluster}"}} == 1'))
 
     def forget(self, address: str) -> None:
         """Remove this target from every job: it was taken out of service."""
         for job, targets in self._targets.items():
-            self._targets[job] = [each for each in targets if address not in each["targets"]]
+            self._targets[job] = [target for target in targets if address not in target["targets"]]
             self._write(job)
 
     def ask(self, expression: str) -> list[tuple[Labels, float]]:
@@ -83,7 +83,7 @@ class Prometheus:
         data = answer["data"]
         if data["resultType"] == "scalar":
             return [({}, float(data["result"][1]))]
-        return [(each["metric"], float(each["value"][1])) for each in data["result"]]
+        return [(series["metric"], float(series["value"][1])) for series in data["result"]]
 
     def since(self, expression: str, seconds: int) -> list[Labels]:
         """Return the labels of the series that this expression had at any of the last ``seconds`` seconds."""

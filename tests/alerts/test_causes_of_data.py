@@ -139,7 +139,7 @@ def a_transaction_index_of_the_broker_is_damaged(world: World) -> Iterator[None]
     write_transactions(world.house, topic)
     yield
     indexes = sorted((world.house.log_dir / f"{topic}-0").glob("*.txnindex"))
-    flip(next(each for each in indexes[:-1] if each.stat().st_size >= 2 * ENTRY_BYTES), PRODUCER_ID_AT)
+    flip(next(file for file in indexes[:-1] if file.stat().st_size >= 2 * ENTRY_BYTES), PRODUCER_ID_AT)
     world.house.run("resume", topic)
 
 
@@ -316,7 +316,7 @@ def test_an_alert_is_made_to_fire_by_its_cause(alert: str, world: World) -> None
 
 
 def test_a_reader_of_each_kind_that_met_damage_is_named(world: World) -> None:
-    addresses = {world.watched.addresses[each.process.pid] for each in (world.gateway, world.proxy)}
+    addresses = {world.watched.addresses[running.process.pid] for running in (world.gateway, world.proxy)}
     alert = "TierstateReadersMeetDamage"
     eventually(lambda: {labels["instance"] for labels in world.watched.fires(alert)} == addresses)
 

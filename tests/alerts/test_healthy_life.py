@@ -97,8 +97,8 @@ class Life:
 
     def pending(self) -> set[tuple[str, str]]:
         """Return name and topic of every alert that is pending or fires now."""
-        labels = [each["labels"] for each in self.watched.prometheus.alerts()]
-        return {(each["alertname"], each.get("topic", "")) for each in labels}
+        labels = [alert["labels"] for alert in self.watched.prometheus.alerts()]
+        return {(names["alertname"], names.get("topic", "")) for names in labels}
 
     def fired(self) -> set[tuple[str, str]]:
         """Return name and topic of every alert that fires or has fired."""
@@ -108,7 +108,7 @@ class Life:
     def reached(self, alert: str) -> dict[str, Any] | None:
         """Return the alert as Alertmanager has it, or None if it did not arrive."""
         alerts = json.loads(get(f"http://{self.alertmanager}/api/v2/alerts")[1])
-        return next((each for each in alerts if each["labels"]["alertname"] == alert), None)
+        return next((one for one in alerts if one["labels"]["alertname"] == alert), None)
 
 
 @pytest.fixture(scope="module")

@@ -98,5 +98,5 @@ def serve() -> Iterator[Callable[..., Running]]:
         return running[-1]
 
     yield start
-    for each in running:
-        each.close()
+    for instance in running:
+        instance.close()

@@ -63,7 +63,7 @@ def split_batches(body: bytes) -> tuple[bytes, list[AbortedRange]]:
 
 
 def _plain(record: dict[str, Any], raw: Any) -> Plain:
-    headers = tuple((each["key"], raw(each["value"])) for each in record["headers"])
+    headers = tuple((header["key"], raw(header["value"])) for header in record["headers"])
     return record["offset"], record["timestamp"], raw(record["key"]), raw(record["value"]), headers
 
 

@@ -123,7 +123,7 @@ class Shop(MemoryReader):
     def bounds(self, topic: str, partition: int) -> LogicalBounds:
         kept = self.kept[topic]
         end = Offset(kept.end(partition))
-        start, local = (Offset(kept.base(partition, each)) for each in (kept.expired, kept.trimmed))
+        start, local = (Offset(kept.base(partition, number)) for number in (kept.expired, kept.trimmed))
         return LogicalBounds(start, local, None, end, end)
 
     def fetch(
@@ -136,7 +136,7 @@ class Shop(MemoryReader):
         served = Tier.LOCAL if offset >= bounds.local_start else Tier.REMOTE
         limit = end if served is Tier.LOCAL else bounds.local_start
         following = min(limit, offset + (1 if max_bytes == 1 else 100))
-        data = b"".join(self._batch(topic, partition, each) for each in range(offset, following))
+        data = b"".join(self._batch(topic, partition, at) for at in range(offset, following))
         return Fetched(data, served, (), Offset(offset), Offset(following), limit, bounds)
 
     def groups(self, login: Login | None, topic: str, partitions: Sequence[int]) -> TopicGroups:
@@ -280,5 +280,5 @@ def shop(topics: dict[str, Kept] = TOPICS) -> Iterator[Shop]:
         made = Shop(topics, server.address)
         statuses = list(made.statuses())
         answers["/v1/status"] = {"partitions": statuses}
-        answers.update({f"/v1/status/{each['topic']}/{each['partition']}": each for each in statuses})
+        answers.update({f"/v1/status/{status['topic']}/{status['partition']}": status for status in statuses})
         yield made

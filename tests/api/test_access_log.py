@@ -33,8 +33,8 @@ def test_each_call_is_logged_with_who_read_what_and_no_secret(tokens: Tokens) ->
     for path in ("/v1/topics", "/", "/v1/topics/none"):
         ask(path, headers=bearer("secret"))
     ask("/v1/topics", headers=bearer("guessed"))
-    entries = [json.loads(each) for each in lines]
-    assert [(each["user"], each["path"], each["status"]) for each in entries] == [
+    entries = [json.loads(line) for line in lines]
+    assert [(entry["user"], entry["path"], entry["status"]) for entry in entries] == [
         ("ann", RECORDS, 200),
         ("ann", "/v1/topics", 200),
         ("ann", "/v1/topics/none", 404),
@@ -51,7 +51,7 @@ def test_each_call_is_logged_with_who_read_what_and_no_secret(tokens: Tokens) ->
     }
     assert [type(event) for event in events] == [GatewayAnswered] * 4
     assert events[0] == GatewayAnswered(200, len(answer.content), 0.0, "ann", "t", "local")
-    assert {(each.user, each.topic_read) for each in events[1:] if isinstance(each, GatewayAnswered)} == {
+    assert {(event.user, event.topic_read) for event in events[1:] if isinstance(event, GatewayAnswered)} == {
         ("ann", ""),
         ("", ""),
     }

@@ -55,7 +55,7 @@ def test_each_line_over_the_seam_names_its_own_tier() -> None:
 @pytest.mark.parametrize("accept", [JSON, KAFKA_BINARY])
 def test_an_array_over_the_seam_is_one_array(accept: str) -> None:
     ask, _ = ask_of(reader_of(*[b"value"] * 8, local_start=5))
-    assert [each["offset"] for each in ask(RECORDS, accept, offset=3, max_records=4).json()] == [3, 4, 5, 6]
+    assert [row["offset"] for row in ask(RECORDS, accept, offset=3, max_records=4).json()] == [3, 4, 5, 6]
 
 
 def test_an_answer_asked_for_by_bytes_ends_where_the_tier_changes() -> None:
@@ -89,7 +89,7 @@ def test_what_cannot_be_had_behind_the_seam_leaves_the_answer_as_far_as_it_is() 
     reader.before = before
     ask, service = ask_of(reader)
     answer = ask(RECORDS, KAFKA_BINARY, offset=3, max_records=4)
-    assert ([each["offset"] for each in answer.json()], answer.headers["x-next-offset"]) == ([3, 4], "5")
+    assert ([row["offset"] for row in answer.json()], answer.headers["x-next-offset"]) == ([3, 4], "5")
     assert ask(RECORDS, KAFKA_BINARY, offset=5, max_records=4).status_code == 503
     assert service.memory.used == 0
 

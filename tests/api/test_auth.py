@@ -139,7 +139,7 @@ def test_a_callers_password_is_in_nothing_that_is_printed() -> None:
 
 
 def test_two_callers_have_one_key_only_with_one_password() -> None:
-    keys = {basic("PLAIN", base64.b64encode(each).decode()).key for each in (b"ann:a", b"ann:b", b"an:na", b"ann:a")}
+    keys = {basic("PLAIN", base64.b64encode(pair).decode()).key for pair in (b"ann:a", b"ann:b", b"an:na", b"ann:a")}
     assert len(keys) == 3
 
 
@@ -170,7 +170,7 @@ def test_a_callers_token_is_in_nothing_that_is_printed_and_is_its_key_alone() ->
     assert (caller.principal, caller.login and caller.login.secret, caller.until_ms) == ("ann", one, 4_000_000_000_000)
     assert one not in repr(caller)
     assert relayed(other, "email").until_ms == float("inf")
-    assert len({relayed(each, "email").key for each in (one, other, one)}) == 2
+    assert len({relayed(token, "email").key for token in (one, other, one)}) == 2
 
 
 # certificates

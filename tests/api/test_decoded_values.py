@@ -56,9 +56,9 @@ def test_every_record_is_there_as_bytes_and_as_what_its_schema_says_or_a_reason(
         plain = ask(RECORDS, JSON, offset=0).json()
         assert answer.headers["content-type"] == media_type
         assert service.memory.used == 0
-    assert [{name: each[name] for name in plain[0]} for each in rows] == plain
+    assert [{name: row[name] for name in plain[0]} for row in rows] == plain
     avro_ = {"schemaType": "AVRO"}
-    assert [(each["keyDecoded"], each["valueDecoded"]) for each in rows] == [
+    assert [(row["keyDecoded"], row["valueDecoded"]) for row in rows] == [
         ({"schemaId": 8, **avro_, "value": "a\nb"}, {"schemaId": 7, **avro_, "value": {"n": 2**60 + 1}}),
         ({"reason": "it does not begin with 0 and the id of a schema"}, None),
         (
@@ -81,7 +81,7 @@ def test_an_answer_of_many_pages_of_memory_is_whole() -> None:
     with gateway(reader, memory=64 << 20) as (ask, _, service):
         answer = ask(RECORDS, NDJSON, offset=0, decode="true", max_bytes=16 << 20)
         rows = [json.loads(line) for line in answer.text.splitlines()]
-        assert [each["offset"] for each in rows] == list(range(600))
+        assert [row["offset"] for row in rows] == list(range(600))
         assert "value" in rows[0]["valueDecoded"]
         assert "ask for fewer records" in rows[-1]["valueDecoded"]["reason"]
         assert service.memory.used == 0

@@ -52,7 +52,7 @@ def standings(brokers: Brokers, clock: ManualClock, *, by_kafka: bool = True) ->
 
 
 def seen(asked: GroupStandings, caller: Caller) -> list[str]:
-    return [each.group for each in asyncio.run(asked.of(caller, "t", 1)).positions]
+    return [place.group for place in asyncio.run(asked.of(caller, "t", 1)).positions]
 
 
 def test_what_one_caller_was_shown_is_not_shown_to_another() -> None:

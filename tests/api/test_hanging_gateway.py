@@ -70,7 +70,7 @@ def test_a_gateway_whose_loop_is_blocked_hangs_until_it_goes_on(running: Running
         answer = pool.submit(httpx.get, f"{running.server.url}{RECORDS}?offset=0", timeout=30)
         assert running.service.blocked.wait(30)
         running.clock.advance(LIMIT_S)
-        assert [each.loop for each in running.watchdog.hangs()] == ["gateway"]
+        assert [hang.loop for hang in running.watchdog.hangs()] == ["gateway"]
         running.service.go_on.set()
         assert answer.result().status_code
     eventually(lambda: running.watchdog.hangs() == [])

@@ -76,8 +76,8 @@ def everything(client: socket.socket) -> bytes:
 
 def asked(address: tuple[str, int], *sent: bytes, pause: float = 0.0) -> bytes:
     with connected(address) as client:
-        for each in sent:
-            client.sendall(each)
+        for piece in sent:
+            client.sendall(piece)
             time.sleep(pause)
         return everything(client)
 

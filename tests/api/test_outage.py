@@ -20,7 +20,7 @@ from tierstate.state.ids import TopicId, TopicIdPartition
 
 TOPIC = "/v1/topics/t"
 PAGE = ["/v1/topics", TOPIC] + [
-    f"{TOPIC}/{each}" for each in ("summary", "partitions?partition=0", "times", "facts", "partitions/0/segments")
+    f"{TOPIC}/{name}" for name in ("summary", "partitions?partition=0", "times", "facts", "partitions/0/segments")
 ]
 
 
@@ -73,7 +73,7 @@ def test_the_overview_and_a_topics_page_show_the_remote_tier_with_the_age_of_the
         assert answer.status_code == 200, (path, answer.text)
         assert 0 <= float(answer.headers["x-view-age"]) < 300, path
     topics = call("/v1/topics").json()["topics"]
-    assert [each["topic"] for each in topics] == ["t"]
+    assert [topic["topic"] for topic in topics] == ["t"]
     partition = call(f"{TOPIC}/partitions").json()["partitions"][0]
     assert topics[0]["remote_segments"] == partition["remote_segments"] > 0
     assert (partition["high_watermark"], partition["local_log_start_offset"]) == (None, None)

@@ -37,7 +37,7 @@ def test_openapi_describes_every_route_and_every_reference_resolves(call: Call) 
     }
     assert set(document["paths"]) == routes
     operations = [call for methods in document["paths"].values() for call in methods.values()]
-    assert len({each["operationId"] for each in operations}) == len(operations)
+    assert len({operation["operationId"] for operation in operations}) == len(operations)
     references = list(_references(document))
     assert references
     for reference in references:
@@ -46,18 +46,18 @@ def test_openapi_describes_every_route_and_every_reference_resolves(call: Call) 
             node = node[name]
     records = document["paths"][f"{one}/records"]["get"]
     assert tuple(records["responses"]["200"]["content"]) == RECORD_TYPES
-    assert {each["name"] for each in records["parameters"]} >= {"offset", "timestamp", "max_bytes", "tier"}
+    assert {parameter["name"] for parameter in records["parameters"]} >= {"offset", "timestamp", "max_bytes", "tier"}
 
 
 def _references(value: Any) -> Any:
     if isinstance(value, dict):
-        for name, each in value.items():
+        for name, item in value.items():
             if name == "$ref":
-                yield each
-            yield from _references(each)
+                yield item
+            yield from _references(item)
     elif isinstance(value, list):
-        for each in value:
-            yield from _references(each)
+        for item in value:
+            yield from _references(item)
 
 
 @pytest.mark.parametrize("path", ["/", "/docs", *(f"/console/{name}" for name in sorted(ASSETS))])

@@ -73,7 +73,7 @@ def test_both_ways_miss_alike(call: Call, path: str) -> None:
     "accepts", [[NDJSON, BATCHES], [BATCHES, NDJSON], [f"{NDJSON};q=0.1", BATCHES], ["text/html", ARROW]]
 )
 def test_of_a_header_that_is_there_twice_both_ways_take_the_same(call: Call, accepts: list[str]) -> None:
-    headers = [("accept", each) for each in accepts]
+    headers = [("accept", accept) for accept in accepts]
     short, long = (call(RECORDS, headers=headers, offset="0", **more) for more in ({}, LONG_WAY))
     assert (short.status_code, short.headers["content-type"]) == (200, long.headers["content-type"])
     assert short.content == long.content

@@ -78,7 +78,7 @@ def test_no_answer_about_topics_is_kept_by_a_cache(serve: Serve) -> None:
     running.service.reader.append(None, b"x")  # type: ignore[attr-defined]
     below = ("", "/t", "/t/summary", "/t/partitions", "/t/times", "/t/groups", "/t/facts", "/t/partitions/0")
     more = ("segments", "agent", "offsets?timestamp=0", "records?offset=0", "records?offset=9")
-    for path in (*below, *(f"/t/partitions/0/{each}" for each in more), "/unknown"):
+    for path in (*below, *(f"/t/partitions/0/{name}" for name in more), "/unknown"):
         for method in ("GET", "OPTIONS"):
             answer = httpx.request(method, f"{running.server.url}/v1/topics{path}")
             assert answer.headers.get_list("cache-control") == ["no-store"], path

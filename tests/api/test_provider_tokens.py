@@ -58,8 +58,8 @@ def test_a_token_of_the_provider_for_this_audience_is_let_in(keys: Path) -> None
 def by_hand(algorithm: str) -> str:
     """Return a token that no library makes: signed with the public key's own text, or not at all."""
     claims = {"iss": ISSUER, "aud": AUDIENCE, "sub": "ann", "exp": 4_000_000_000}
-    parts = [json.dumps(each).encode() for each in ({"alg": algorithm, "kid": "one", "typ": "JWT"}, claims)]
-    text = b".".join(base64.urlsafe_b64encode(each).rstrip(b"=") for each in parts)
+    parts = [json.dumps(part).encode() for part in ({"alg": algorithm, "kid": "one", "typ": "JWT"}, claims)]
+    text = b".".join(base64.urlsafe_b64encode(part).rstrip(b"=") for part in parts)
     form = serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
     mac = hmac.digest(KEY.public_key().public_bytes(*form), text, "sha256") if algorithm == "HS256" else b""
     return (text + b"." + base64.urlsafe_b64encode(mac).rstrip(b"=")).decode()
@@ -130,7 +130,7 @@ def test_keys_that_are_rotated_at_the_provider_are_taken_and_the_old_ones_are_no
             tokens.caller(late)
         write_keys(keys, ("one", one), ("two", two))
         Provider.keys = keys.read_bytes()
-        assert [tokens.caller(each).principal for each in (late, early)] == ["ann", "ann"]
+        assert [tokens.caller(token).principal for token in (late, early)] == ["ann", "ann"]
         write_keys(keys, ("two", two))
         Provider.keys = keys.read_bytes()
         with pytest.raises(NotAuthenticated):

@@ -230,4 +230,4 @@ def test_json_is_the_lines_as_one_array(values: list[str]) -> None:
     lines = ask(RECORDS, NDJSON, offset=0, max_bytes=10_000_000)
     assert array.headers["content-type"] == "application/json"
     assert array.json() == [json.loads(line) for line in lines.text.split("\n")[:-1]]
-    assert [each["value"] for each in array.json()] == values
+    assert [row["value"] for row in array.json()] == values

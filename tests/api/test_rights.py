@@ -170,11 +170,11 @@ def relaying_flags(authority: Path) -> list[str]:
 
 
 def test_no_call_is_left_out_here() -> None:
-    below = [*DESCRIBING, *READING, *(f"/partitions/0/segments/x/{each}" for each in OF_A_SEGMENT)]
-    paths = ["/v1/plans", "/v1/plans/x", "/v1/topics", *(f"/v1/topics/t{each.partition('?')[0]}" for each in below)]
+    below = [*DESCRIBING, *READING, *(f"/partitions/0/segments/x/{name}" for name in OF_A_SEGMENT)]
+    paths = ["/v1/plans", "/v1/plans/x", "/v1/topics", *(f"/v1/topics/t{path.partition('?')[0]}" for path in below)]
     for path in app().openapi()["paths"]:
         pattern = re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(path))
-        assert any(re.fullmatch(pattern, each) for each in paths), path
+        assert any(re.fullmatch(pattern, path) for path in paths), path
 
 
 @pytest.mark.parametrize("name", BINDINGS)
@@ -190,7 +190,7 @@ def test_each_call_gives_what_kafka_lets_the_caller_have(guarded: Guarded, way: 
                 if expected != 200:
                     assert "0" * 100 not in answer.text
                     assert answer.headers["content-length"] == str(len(answer.content))
-        listed = {each["topic"] for each in client.get("/v1/topics").json()["topics"]}
+        listed = {row["topic"] for row in client.get("/v1/topics").json()["topics"]}
     assert (topic in listed) == (may != "nothing")
 
 
@@ -202,7 +202,7 @@ def test_plans_and_what_reads_a_segment_are_for_those_alone_who_may_read(guarded
         segments = admin.get(f"/v1/topics/{topic}/partitions/0/segments").json()["segments"]
     expected = {"reads": 200, "knows": 403, "nothing": 404}[may]
     with guarded.client(way) as client:
-        ranges = [{"topic": each, "partition": 0} for each in (topic, guarded.topic("is-denied"))]
+        ranges = [{"topic": name, "partition": 0} for name in (topic, guarded.topic("is-denied"))]
         answers = [client.post("/v1/plans", json={"ranges": ranges[:1], "lease_seconds": 0})]
         both = client.post("/v1/plans", json={"ranges": ranges, "lease_seconds": 0})
         assert both.status_code in (400, 403, 404), "one of two is not enough"
@@ -243,10 +243,10 @@ def test_a_caller_is_shown_those_groups_alone_that_it_may_describe(
     allow(tls_kafka, [binding("guest", ResourceType.GROUP, seen, DESCRIBE)])
     with guarded.client(way) as client:
         answer = client.get(f"/v1/topics/{topic}/groups")
-    assert seen in {each["group_id"] for each in answer.json()["groups"]}
+    assert seen in {group["group_id"] for group in answer.json()["groups"]}
     assert "hidden" not in answer.text
     with guarded.client(way, "admin") as client:
-        groups = {each["group_id"]: each for each in client.get(f"/v1/topics/{topic}/groups").json()["groups"]}
+        groups = {group["group_id"]: group for group in client.get(f"/v1/topics/{topic}/groups").json()["groups"]}
     assert groups.keys() >= {seen, hidden}
     assert (groups[seen]["committed_offset"], groups[seen]["in_remote_tier"]) == (7, True)
 
@@ -385,8 +385,8 @@ class Asked:
 def asked(guarded: Guarded, tmp_path_factory: pytest.TempPathFactory) -> Asked:
     folder = tmp_path_factory.mktemp("asked")
     options = flags(folder, guarded.authority, guarded.clients)
-    kept = [each for each in options if each != "--set" and "client_ca" not in each and "certificates" not in each]
-    sets = [flag for each in [*kept, f"state_dir={folder / 'state'}"] for flag in ("--set", each)]
+    kept = [text for text in options if text != "--set" and "client_ca" not in text and "certificates" not in text]
+    sets = [flag for setting in [*kept, f"state_dir={folder / 'state'}"] for flag in ("--set", setting)]
     _, url = guarded.house.as_user("reader", PASSWORDS["reader"]).gateway(*sets)
     (folder / "token").write_text("token-of-guest\n")
     return Asked(guarded, url, folder / "token")
@@ -405,14 +405,14 @@ READERS = [
 @pytest.mark.parametrize("command", READERS, ids=lambda command: str(command[0]))
 def test_the_commands_that_read_ask_a_gateway_as_somebody(asked: Asked, command: tuple[str, ...]) -> None:
     allowed, refused = (
-        [each.format(asked.guarded.topic(name)) for each in command] for name in ("may-read", "has-none")
+        [word.format(asked.guarded.topic(name)) for word in command] for name in ("may-read", "has-none")
     )
     by_token, by_name = ("--token-file", str(asked.token)), ("--user", "guest")
     first = asked.run(*allowed, *by_token)
     assert (first.returncode, bool(first.stdout)) == (0, True), first.stderr
     assert asked.run(*allowed, TIERSTATE_TOKEN="token-of-guest").stdout == first.stdout
     assert asked.run(*allowed, *by_name, TIERSTATE_PASSWORD=PASSWORDS["guest"]).stdout == first.stdout
-    direct = asked.guarded.house.run(*(each for each in allowed if each not in ("--via", "gateway"))).stdout
+    direct = asked.guarded.house.run(*(word for word in allowed if word not in ("--via", "gateway"))).stdout
     assert (first.stdout == direct) or command[0] == "digest"
     assert command[0] != "digest" or json.loads(first.stdout)["partitions"] == json.loads(direct)["partitions"]
     for arguments, environment in (
@@ -457,12 +457,12 @@ def test_who_may_only_describe_is_told_all_but_what_an_agent_says(asked: Asked) 
 
 def test_topics_are_those_that_the_caller_may_know_of(asked: Asked) -> None:
     topics = json.loads(asked.run("topics", "--json", "--token-file", str(asked.token)).stdout)
-    mine = [each for each in asked.guarded.house.json("topics") if each["topic"] in {each["topic"] for each in topics}]
-    for each in (*topics, *mine):
-        del each["partitions_in_trouble"]  # of agents, which a gateway asks after its answers
+    mine = [row for row in asked.guarded.house.json("topics") if row["topic"] in {row["topic"] for row in topics}]
+    for topic in (*topics, *mine):
+        del topic["partitions_in_trouble"]  # of agents, which a gateway asks after its answers
     assert topics == mine
     visible = {asked.guarded.topic(name) for name, (_, may) in BINDINGS.items() if may != "nothing"}
-    assert {each["topic"] for each in topics} == visible
+    assert {topic["topic"] for topic in topics} == visible
 
 
 @pytest.mark.parametrize("command", [("verify", "t"), ("check",), ("facts",), ("pause", "t")])

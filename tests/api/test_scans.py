@@ -80,8 +80,8 @@ def test_both_tiers_are_searched_as_a_client_would_that_reads_all(
     records, answers = all_of(call, media_type, **query)
     assert 0 < len(expected) < len(rows)
     assert records == expected
-    assert sum(int(each.headers["x-scanned-records"]) for each in answers) == len(rows)
-    assert {each.headers["x-tier"] for each in answers} == {"remote", "local"}
+    assert sum(int(answer.headers["x-scanned-records"]) for answer in answers) == len(rows)
+    assert {answer.headers["x-tier"] for answer in answers} == {"remote", "local"}
 
 
 def test_a_search_through_a_gateway_is_the_search_through_both_tiers(serve: Callable[..., Running], log: Log) -> None:
@@ -139,8 +139,8 @@ def test_the_budget_ends_a_call_and_the_next_one_looks_on() -> None:
     assert int(first.headers["x-next-offset"]) == int(first.headers["x-scanned-records"])
     records, answers = all_of(ask, NDJSON, contains="<4999>")
     assert [row[0] for row in records] == [4999]
-    assert {each.headers["x-scan-stopped"] for each in answers[:-1]} == {"budget"}
-    assert sum(int(each.headers["x-scanned-records"]) for each in answers) == 5000
+    assert {answer.headers["x-scan-stopped"] for answer in answers[:-1]} == {"budget"}
+    assert sum(int(answer.headers["x-scanned-records"]) for answer in answers) == 5000
 
 
 def test_what_unpacks_counts_as_it_is_unpacked() -> None:

@@ -115,7 +115,7 @@ def test_on_the_axis_of_offsets_every_bar_of_the_page_has_the_same_scale(page: B
     for number in range(6):
         seen = bars(page, number)
         assert [kind for kind, _, _ in seen] == ["remote", "both", "local"]
-        offsets = [kept.base(number, each) for each in (kept.expired, kept.trimmed, kept.segments)]
+        offsets = [kept.base(number, nth) for nth in (kept.expired, kept.trimmed, kept.segments)]
         for (_, left, right), start, end in zip(seen, offsets, [*offsets[1:], kept.end(number)], strict=True):
             assert left == pytest.approx((start - low) / (high - low), abs=CLOSE)
             assert right == pytest.approx((end - low) / (high - low), abs=CLOSE)
@@ -144,10 +144,10 @@ def test_ticks_of_time_are_several_and_each_says_another_time(page: Browser, url
     begin = 1_795_655_369_266
     script = f"import('/console/axis.js').then(m => m.axisOf('time', [{begin}, {begin + span}]).ticks({width}))"
     ticks = page.run(script)
-    texts = [each["text"] for each in ticks]
+    texts = [tick["text"] for tick in ticks]
     assert len(set(texts)) == len(texts)
     assert len(texts) >= (1 if width < 300 else 2)
-    assert all(0 <= each["at"] <= 1 for each in ticks)
+    assert all(0 <= tick["at"] <= 1 for tick in ticks)
 
 
 @pytest.mark.chromium
@@ -165,7 +165,7 @@ def test_a_lease_is_drawn_over_what_it_keeps_and_has_its_words(page: Browser, ur
     choose(page, "offset")
     labels = page.run("[...document.querySelectorAll('.lease[role=img]')].map(e => e.getAttribute('aria-label'))")
     assert len(labels) == 2
-    assert all(re.match(r"leased to spark nightly-report until 20\d\d-.*: [\d,]+ to [\d,]+$", each) for each in labels)
+    assert all(re.match(r"leased to spark nightly-report until 20\d\d-.*: [\d,]+ to [\d,]+$", text) for text in labels)
 
 
 @pytest.mark.chromium
@@ -178,10 +178,10 @@ def test_groups_stand_on_the_bar_and_the_one_in_the_remote_tier_is_said_in_words
     first = "document.querySelector('.partition')"
     marks = page.run(f"[...{first}.querySelectorAll('.track .mark')].map(e => [e.className, parseFloat(e.style.left)])")
     kept = TOPICS["orders"]
-    low, high = min(kept.base(each, 1) for each in range(6)), kept.end(0)
+    low, high = min(kept.base(partition, 1) for partition in range(6)), kept.end(0)
     expected = {int(far * kept.end(0)) for far in kept.groups.values()}
     assert sorted(left / 100 for _, left in marks) == pytest.approx(
-        sorted((each - low) / (high - low) for each in expected), abs=CLOSE
+        sorted((at - low) / (high - low) for at in expected), abs=CLOSE
     )
     far = [left for kind, left in marks if kind == "mark far"]
     assert len(far) == 2, "audit and reports"
@@ -313,7 +313,7 @@ def test_a_name_that_a_stranger_chose_moves_and_hides_nothing(page: Browser) -> 
             "{1}", "dom.visible(String.fromCharCode(each)) !== String.fromCharCode(each)"
         )
         hidden = page.run(f"import('/console/dom.js').then(dom => {script})")
-        assert [chr(each) for each in hidden] == sorted(HIDDEN - {"\t", "\n"}), "as the command line has it"
+        assert [chr(code) for code in hidden] == sorted(HIDDEN - {"\t", "\n"}), "as the command line has it"
 
 
 @pytest.mark.chromium
@@ -348,8 +348,8 @@ def test_of_five_thousand_partitions_twelve_are_asked_for(page: Browser, url: st
     page.open(f"{url}/#/clickstream", "0 to 11 of 5,000")
     page.text("trimmed")
     urls = page.run("performance.getEntriesByType('resource').map(e => e.name).filter(n => n.includes('/v1/'))")
-    assert not [each for each in urls if each.endswith("/v1/topics/clickstream")], "all of them, in one answer"
-    partitions = {int(each) for path in urls for each in re.findall(r"partition(?:=|s/)(\d+)", path)}
+    assert not [url for url in urls if url.endswith("/v1/topics/clickstream")], "all of them, in one answer"
+    partitions = {int(number) for path in urls for number in re.findall(r"partition(?:=|s/)(\d+)", path)}
     assert partitions == set(range(12))
 
 

@@ -28,7 +28,7 @@ def call_of(reader: MemoryReader) -> Call:
 
 def test_the_times_of_a_partition_begin_and_end_with_its_log_and_never_go_back(call: Call, log: Log) -> None:
     (partition,) = call(f"{TOPIC}/times").json()["partitions"]
-    offsets, times = ([each[name] for each in partition["times"]] for name in ("offset", "timestamp"))
+    offsets, times = ([row[name] for row in partition["times"]] for name in ("offset", "timestamp"))
     assert (offsets[0], offsets[-1]) == (0, log.folder.end() - 1)
     assert offsets == sorted(set(offsets))
     assert times == sorted(times)
@@ -43,7 +43,7 @@ def test_records_that_go_back_in_time_do_not_take_the_axis_with_them() -> None:
         reader.append(None, b"x", at)
     reader.local_start = 1
     (partition,) = call_of(reader)(f"{TOPIC}/times").json()["partitions"]
-    assert [(each["offset"], each["timestamp"]) for each in partition["times"]] == [(0, 5000), (1, 9001), (2, 9001)]
+    assert [(row["offset"], row["timestamp"]) for row in partition["times"]] == [(0, 5000), (1, 9001), (2, 9001)]
 
 
 def test_times_are_few_however_many_segments_there_are() -> None:
@@ -70,12 +70,12 @@ def test_what_the_view_knows_of_times_is_shown_while_the_broker_is_away(golden: 
 
 def test_facts_are_told_in_words_the_newest_first(call: Call, log: Log) -> None:
     facts = call(f"{TOPIC}/facts").json()["facts"]
-    copied = [each for each in facts if each["fact"] == "SegmentCopyFinished"]
+    copied = [fact for fact in facts if fact["fact"] == "SegmentCopyFinished"]
     assert len(copied) == 4
     assert copied[-1]["said"].startswith(f"copied 0..{log.folder.bases[1] - 1:,}: ")
     assert copied[-1]["offsets"] == {"start": 0, "end": log.folder.bases[1] - 1}
     assert "broker 1 leads, epoch 0" in facts[-1]["said"]
-    assert [each["at"] for each in facts] == sorted((each["at"] for each in facts), reverse=True)
+    assert [fact["at"] for fact in facts] == sorted((fact["at"] for fact in facts), reverse=True)
     assert call(f"{TOPIC}/facts", count=2).json()["facts"] == facts[:2]
 
 
@@ -91,7 +91,7 @@ def test_the_partitions_in_trouble_are_named() -> None:
 
 def test_topics_are_answered_worst_first() -> None:
     call = call_of(ManyTopics({"a": 1, "ill": 2, "paused": 1}, "paused", "ill"))
-    assert [each["topic"] for each in call("/v1/topics").json()["topics"]] == ["ill", "paused", "a"]
+    assert [topic["topic"] for topic in call("/v1/topics").json()["topics"]] == ["ill", "paused", "a"]
 
 
 @pytest.mark.parametrize("what", ["times", "facts", "groups"])
@@ -110,5 +110,5 @@ def test_of_a_large_topic_partitions_are_named(what: str) -> None:
 def test_partitions_that_are_named_are_answered_alone_and_no_other_is_asked() -> None:
     reader = ManyTopics({"large": 5000})
     rows = call_of(reader)("/v1/topics/large/partitions?partition=77&partition=3&partition=77").json()["partitions"]
-    assert [each["partition"] for each in rows] == [3, 77]
+    assert [row["partition"] for row in rows] == [3, 77]
     assert reader.looks == 2

@@ -44,7 +44,7 @@ def test_only_what_the_settings_name_is_served_also_where_it_is_not_tiered(path:
     ):
         ask = asgi_call(create_app(FetchService(reader, Gateway(topics=topics), SystemClock())))
         assert ask(f"/v1/topics/t{path}").status_code == (200 if served else 404), topics
-        assert ("t" in {each["topic"] for each in ask("/v1/topics").json()["topics"]}) <= served
+        assert ("t" in {topic["topic"] for topic in ask("/v1/topics").json()["topics"]}) <= served
 
 
 def test_a_partition_with_lost_facts_shows_the_command_that_adds_them_and_none_that_deletes() -> None:
@@ -89,8 +89,8 @@ def test_offsets_that_no_tier_has_are_gaps_and_reading_them_names_them(golden: C
 
 def test_segments_have_the_form_of_their_manifest(call: Call) -> None:
     segments = call(f"{PARTITION}/segments").json()["segments"]
-    assert [each["state"] for each in segments] == ["COPY_SEGMENT_FINISHED"] * 4
-    assert [each["offsets"]["start"] for each in segments] == sorted(each["offsets"]["start"] for each in segments)
+    assert [row["state"] for row in segments] == ["COPY_SEGMENT_FINISHED"] * 4
+    assert [row["offsets"]["start"] for row in segments] == sorted(row["offsets"]["start"] for row in segments)
     first = {name: value for name, value in segments[0].items() if name != "state"}
     assert isinstance(descriptor_from_json(first, source="answer"), RemoteSegment)
 

@@ -115,32 +115,32 @@ def unsigned_token(user: str, **claims: object) -> str:
 def denied(sandbox: KafkaSandbox, *bindings: AclBinding) -> Iterator[None]:
     """Add these ACLs, which deny access whatever else allows it, and delete them after the block."""
     admin = AdminClient(sandbox.client_config)
-    for each in admin.create_acls(list(bindings)).values():
-        each.result(30)
+    for future in admin.create_acls(list(bindings)).values():
+        future.result(30)
     try:
         yield
     finally:
         filters = [
             AclBindingFilter(
-                each.restype,
-                each.name,
-                each.resource_pattern_type,
-                each.principal,
-                each.host,
-                each.operation,
-                each.permission_type,
+                binding.restype,
+                binding.name,
+                binding.resource_pattern_type,
+                binding.principal,
+                binding.host,
+                binding.operation,
+                binding.permission_type,
             )
-            for each in bindings
+            for binding in bindings
         ]
-        for each in admin.delete_acls(filters).values():
-            each.result(30)
+        for future in admin.delete_acls(filters).values():
+            future.result(30)
 
 
 def allow(sandbox: KafkaSandbox, bindings: Iterable[AclBinding]) -> None:
     """Add ACLs, which the broker applies a moment later."""
     admin = AdminClient(sandbox.client_config)
-    for each in admin.create_acls(list(bindings)).values():
-        each.result(30)
+    for future in admin.create_acls(list(bindings)).values():
+        future.result(30)
 
 
 @contextmanager
@@ -160,4 +160,4 @@ def _quota(sandbox: KafkaSandbox, user: str, name: str, value: float | None) -> 
     frames = FramedSocket(bootstrap_addresses(kafka)[0], tls_context(kafka), clock, deadline)
     with closing(RawConnection(frames, own_login(kafka), clock, deadline)) as connection:
         answer = connection.ask(AlterClientQuotasRequest([entry], False), deadline)
-    assert [each.error_code for each in answer.entries] == [0]
+    assert [entry.error_code for entry in answer.entries] == [0]

@@ -263,7 +263,7 @@ def test_open_transactions_are_told_with_their_producers_in_the_order_in_which_t
 ) -> None:
     def transactions(partition: int = 0) -> list[tuple[int, int, int]]:
         answer = world.control.open_transactions(name, partition, broker=ME)
-        return [(each.producer_id, each.producer_epoch, each.start) for each in answer]
+        return [(one.producer_id, one.producer_epoch, one.start) for one in answer]
 
     for partition, records in ((0, 5), (1, 1)):
         world.append(name, partition, records)
@@ -348,7 +348,7 @@ def test_groups_of_many_topics_are_those_of_each(world: World, topic_name: str, 
     topics = [name, f"{topic_name}-2", "no-such-topic"]
     groups = world.control.groups_of(topics)
     assert groups == {topic: world.control.groups(topic) for topic in topics}
-    assert [(each.group, each.committed) for each in groups[f"{topic_name}-2"].positions] == [(f"{name}-both", 7)]
+    assert [(place.group, place.committed) for place in groups[f"{topic_name}-2"].positions] == [(f"{name}-both", 7)]
 
 
 def test_a_member_without_a_commit_is_behind_everybody(world: World, name: str) -> None:

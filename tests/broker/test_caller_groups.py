@@ -55,7 +55,7 @@ def callers(sandbox: KafkaSandbox, user: str = "admin") -> Callers:
 
 def standing(found: TopicGroups) -> list[tuple[str, int, int | None]]:
     assert found.problems == ()
-    return [(each.group, each.partition, each.committed) for each in found.positions]
+    return [(position.group, position.partition, position.committed) for position in found.positions]
 
 
 def test_a_caller_is_shown_the_groups_that_it_may_describe_and_no_other(guarded: KafkaSandbox) -> None:
@@ -67,7 +67,7 @@ def test_a_caller_is_shown_the_groups_that_it_may_describe_and_no_other(guarded:
 def test_a_topic_that_the_caller_may_not_describe_has_no_groups_for_it(guarded: KafkaSandbox) -> None:
     groups = callers(guarded).groups(GUEST, "secrets", range(2))
     assert groups.positions == ()
-    assert [each.group for each in groups.problems] in ([], ["seen"] * 2)
+    assert [problem.group for problem in groups.problems] in ([], ["seen"] * 2)
 
 
 def test_whom_we_know_otherwise_is_asked_for_by_a_delegation_token(guarded: KafkaSandbox) -> None:

@@ -211,7 +211,7 @@ def allow_tokens(sandbox: KafkaSandbox, principal: str, user: str) -> None:
     )
     try:
         answer = connection.ask(CreateAclsRequest(creations=[creation], min_version=3, max_version=3), deadline)
-        assert [each.error_code for each in answer.results] == [0]
+        assert [result.error_code for result in answer.results] == [0]
     finally:
         connection.close()
 

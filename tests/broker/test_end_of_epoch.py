@@ -55,7 +55,7 @@ class Partition:
         """Make another replica the leader by a clean election."""
         before = self.leader - 1
         replicas = self.admin.replicas(self.name, 0)
-        self.admin.reassign(self.name, 0, [each for each in replicas if each != before] + [before])
+        self.admin.reassign(self.name, 0, [replica for replica in replicas if replica != before] + [before])
         eventually(lambda: self.admin.elect_preferred(self.name, 0) not in (before, None))
         eventually(self._settled)
 
@@ -181,7 +181,7 @@ def test_an_answer_belongs_to_the_leader_epoch_it_was_asked_in(partition: Partit
     with pytest.raises(Fenced):
         partition.broker.reads.end_of_epoch(partition.name, 0, before, before)
     raw = partition.broker.raw
-    others = [each for each in partition.broker.control.cluster().brokers if each != partition.leader]
+    others = [broker for broker in partition.broker.control.cluster().brokers if broker != partition.leader]
     assert raw.end_of_epoch(others[0], partition.name, 0, before, partition.epoch).code != 0
     with pytest.raises(BrokerUnavailable):
         partition.broker.control.bounds(partition.name, 0, broker=others[0])

@@ -59,8 +59,8 @@ Beheaded = tuple[TierTopic, Position]
 
 @pytest.fixture
 def beheaded(topic: TierTopic, name: str, request: pytest.FixtureRequest) -> Beheaded:
-    for each in range(5):
-        topic.append(1, f"a/0/{each}", b"v")
+    for number in range(5):
+        topic.append(1, f"a/0/{number}", b"v")
     if isinstance(topic, MemoryTierTopic):
         topic.cut_head(1, 3)
     else:
@@ -170,8 +170,8 @@ def batches(reader: TierReader, wanted: int) -> list[TierBatch]:
 
 def test_every_entry_comes_with_the_time_it_was_appended_and_every_batch_with_its_epoch(topic: TierTopic) -> None:
     before = SystemClock().now_ms()
-    for each in range(3):
-        topic.append(1, f"a/0/{each}", b"v")
+    for number in range(3):
+        topic.append(1, f"a/0/{number}", b"v")
     received = batches(topic.reader({1: Position(0)}), 3)
     times = [time for batch in received for time in batch.timestamps]
     assert len(times) == 3
@@ -241,8 +241,8 @@ def test_a_head_that_is_cut_right_after_it_was_looked_at_is_not_passed_over(kafk
     properties = {"bootstrap.servers": kafka.bootstrap}
     create_tier_topic(properties, spec_of(name), SystemClock().now_ms())
     topic = open_tier_topic(properties, spec_of(name))
-    for each in range(5):
-        topic.append(1, f"a/0/{each}", b"v")
+    for number in range(5):
+        topic.append(1, f"a/0/{number}", b"v")
     cut(kafka, name, 1, 3)
     reader = KafkaReader(properties, name, {1: Position(0)}, {}, lambda partition, epoch: Position(9))
     with pytest.raises(PositionLost):
@@ -254,8 +254,8 @@ def test_a_head_that_is_cut_right_after_it_was_looked_at_is_not_passed_over(kafk
 def test_a_running_reader_of_the_twin_hears_that_its_head_was_cut() -> None:
     topic = MemoryTierTopic(1)
     reader = topic.reader({0: Position(0)})
-    for each in range(5):
-        topic.append(0, f"a/0/{each}", b"v")
+    for number in range(5):
+        topic.append(0, f"a/0/{number}", b"v")
     topic.cut_head(0, 3)
     with pytest.raises(PositionLost, match="below the start"):
         reader.poll(0)
@@ -263,13 +263,13 @@ def test_a_running_reader_of_the_twin_hears_that_its_head_was_cut() -> None:
 
 def test_a_running_reader_hears_of_a_truncation_below_it() -> None:
     topic = MemoryTierTopic(1)
-    for each in range(4):
-        topic.append(0, f"a/0/{each}", b"v")
+    for number in range(4):
+        topic.append(0, f"a/0/{number}", b"v")
     reader = topic.reader({0: Position(0)})
     assert len(reader.poll(0)[0].entries) == 4
     topic.truncate(0, 2)
-    for each in range(5):
-        topic.append(0, f"a/0/new-{each}", b"v")
+    for number in range(5):
+        topic.append(0, f"a/0/new-{number}", b"v")
     with pytest.raises(PositionLost, match="truncated"):
         reader.poll(0)
 
@@ -378,7 +378,7 @@ def test_a_record_is_known_again_by_its_anchor_and_no_other_record_is(topic: Tie
             marks |= {entry.position: batch.anchor(Position(entry.position + 1)) for entry in batch.entries}
     reader.close()
     assert [topic.anchor_at(1, Position(at)) for at in range(first, following)] == [marks[at] for at in sorted(marks)]
-    assert len({each.sha256 for each in marks.values() if each}) == 4
+    assert len({mark.sha256 for mark in marks.values() if mark}) == 4
 
 
 def test_where_no_record_is_there_is_no_anchor(topic: TierTopic) -> None:

@@ -27,7 +27,7 @@ def test_a_process_that_waits_for_a_broker_is_watched_already_and_shows_its_stac
             "store.url": (tmp_path / "store").as_uri(),
             "state_dir": str(tmp_path / "state"),
         }
-        flags = [each for name, value in settings.items() for each in ("--set", f"{name}={value}")]
+        flags = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
         gateway = subprocess.Popen(
             [*TIERSTATE, "gateway", *flags],
             stderr=subprocess.PIPE,

@@ -17,14 +17,14 @@ NOBODY = "http://127.0.0.1:1"
 def needed(command: click.Command) -> list[str]:
     """Return words for everything that the command requires."""
     words: list[str] = []
-    for each in command.params:
-        word = each.type.choices[0] if isinstance(each.type, click.Choice) else "1"
-        if each.required:
-            words += [word] if isinstance(each, click.Argument) else [each.opts[0], word]
+    for parameter in command.params:
+        word = parameter.type.choices[0] if isinstance(parameter.type, click.Choice) else "1"
+        if parameter.required:
+            words += [word] if isinstance(parameter, click.Argument) else [parameter.opts[0], word]
     return words
 
 
-@pytest.mark.parametrize(("name", "command"), [pytest.param(*each, id=each[0]) for each in commands()])
+@pytest.mark.parametrize(("name", "command"), [pytest.param(*pair, id=pair[0]) for pair in commands()])
 def test_each_command_asks_the_gateway_or_refuses_it(
     name: str,
     command: click.Command,

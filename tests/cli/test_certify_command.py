@@ -163,7 +163,7 @@ def test_the_first_broken_promise_is_told_with_its_price_and_a_remedy(certify: C
     done = certify("s3://bucket/p", "--set", f"store.endpoint={breaking_endpoint}", **CREDENTIALS)
     assert done.returncode == 1
     assert "the store breaks a promise. promise='a head is of what is read' store=s3://bucket/p" in done.stderr
-    promise = next(each for each in STORE_PROMISES if each.name == "a head is of what is read")
+    promise = next(promise for promise in STORE_PROMISES if promise.name == "a head is of what is read")
     assert re.search(r"^BROKEN  a head is of what is read ", done.stdout, re.MULTILINE)
     for text in (promise.why, promise.cost, promise.remedy):
         assert text in done.stdout

@@ -30,7 +30,7 @@ class Desk:
         self.config.write_text(f'[store]\nurl = "{self.store.as_uri()}"\n[encryption]\nkeyring = "{self.ring}"\n')
         store = DirectoryStore(self.store)
         for bucket in ("zstd-aes", "plain"):
-            for path in (each for each in (DATA / "aiven" / bucket).rglob("*") if each.suffix in list(ObjectKind)):
+            for path in (path for path in (DATA / "aiven" / bucket).rglob("*") if path.suffix in list(ObjectKind)):
                 store.put_if_absent(path.relative_to(DATA / "aiven" / bucket).as_posix(), path.read_bytes())
         self.ring.parent.mkdir()
         for name in ("keyring.toml", "test-only-kek-public.pem", "test-only-kek-private.pem"):
@@ -86,8 +86,8 @@ def test_the_list_shows_what_each_key_is_and_what_needs_it(desk: Desk) -> None:
     listed = desk.keys("list", "--segments")
     assert listed["active"] == "key1"
     assert listed["not_encrypted"] == 1
-    shown = {each["key_id"]: each for each in listed["keys"]}
-    assert [(key, each["active"], each["private"], each["segments"]) for key, each in shown.items()] == [
+    shown = {key["key_id"]: key for key in listed["keys"]}
+    assert [(key, row["active"], row["private"], row["segments"]) for key, row in shown.items()] == [
         ("key1", True, True, 1),
         ("key2", False, False, 0),
     ]
@@ -99,7 +99,7 @@ def test_the_list_shows_what_each_key_is_and_what_needs_it(desk: Desk) -> None:
 def test_the_list_names_keys_that_segments_need_and_the_ring_lacks(desk: Desk, tmp_path: Path) -> None:
     desk.keys("new", "other", "--bits", "2048", "--dir", str(tmp_path / "other"))
     listed = desk.keys("list", "--segments", "--keyring", str(tmp_path / "other" / "keyring.toml"))
-    assert [(each["key_id"], each["segments"], each["private"]) for each in listed["keys"]] == [
+    assert [(row["key_id"], row["segments"], row["private"]) for row in listed["keys"]] == [
         ("other", 0, True),
         ("key1", 1, False),
     ]
@@ -111,7 +111,7 @@ def test_a_rotation_shows_its_plan_then_does_it_and_can_be_begun_again(desk: Des
     plan = desk.keys("rotate")
     assert plan["executed"] is False
     assert "--execute does it" in desk.notes
-    assert {(each["outcome"], each["key_id"], each["segments"]) for each in plan["manifests"]} == {
+    assert {(row["outcome"], row["key_id"], row["segments"]) for row in plan["manifests"]} == {
         ("rotated", "key1", 1),
         ("plain", None, 1),
     }
@@ -121,7 +121,7 @@ def test_a_rotation_shows_its_plan_then_does_it_and_can_be_begun_again(desk: Des
     assert desk.keys("rotate", "--execute")["manifests"] == plan["manifests"]
     assert desk.log(alone) == source
     again = desk.keys("rotate", "topic:7", "--execute")
-    assert ("active", "key2", 1) in {(each["outcome"], each["key_id"], each["segments"]) for each in again["manifests"]}
+    assert ("active", "key2", 1) in {(row["outcome"], row["key_id"], row["segments"]) for row in again["manifests"]}
     assert desk.keys("rotate", "elsewhere")["manifests"] == []
 
 
@@ -137,5 +137,5 @@ def test_a_corrupt_manifest_is_named_and_exits_4_after_the_others_are_done(desk:
     manifest.write_bytes(manifest.read_bytes()[:-2])
     desk.keys("new", "key2", "--bits", "2048", "--activate")
     done = desk.keys("rotate", "--execute", code=4)
-    assert {each["outcome"] for each in done["manifests"]} == {"rotated", "corrupt"}
+    assert {row["outcome"] for row in done["manifests"]} == {"rotated", "corrupt"}
     assert manifest.name in done["problems"][0]["object_key"]

@@ -156,7 +156,7 @@ def test_a_closed_pipe_ends_quietly(args: list[str], tmp_path: Path) -> None:
 @pytest.mark.parametrize("args", [["--help"], ["dump-log", "LOG"], ["dump-log", "LOG", "--json"]])
 def test_a_full_disk_below_stdout_is_said_and_is_no_bug(args: list[str]) -> None:
     log = str(golden_folder("transactions").path)
-    command = [sys.executable, "-m", "tierstate.cli.main", *(log if each == "LOG" else each for each in args)]
+    command = [sys.executable, "-m", "tierstate.cli.main", *(log if word == "LOG" else word for word in args)]
     with open("/dev/full", "w") as full:
         done = subprocess.run(command, env=clean_environment(), stdout=full, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 3

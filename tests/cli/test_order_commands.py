@@ -53,12 +53,12 @@ def test_a_plan_counts_whole_segments_below_it_and_offsets_that_only_the_broker_
     before: int, going: list[str], across: list[str], local: int, never_copied: int
 ) -> None:
     plan = planned(before)
-    assert [str(each.offsets) for each in plan.going] == going
-    assert [str(each.offsets) for each in plan.across] == across
+    assert [str(segment.offsets) for segment in plan.going] == going
+    assert [str(segment.offsets) for segment in plan.across] == across
     assert (plan.offset_count, plan.local_offsets, plan.never_copied) == (before, local, never_copied)
-    assert plan.as_json()["remote"]["bytes"] == sum(each.object_bytes for each in plan.going)
-    copied = [each for each in plan.going if each.offsets.start >= 300]
-    assert plan.local_copied_bytes == sum(each.log_bytes for each in copied)
+    assert plan.as_json()["remote"]["bytes"] == sum(segment.object_bytes for segment in plan.going)
+    copied = [segment for segment in plan.going if segment.offsets.start >= 300]
+    assert plan.local_copied_bytes == sum(segment.log_bytes for segment in copied)
 
 
 def test_nothing_above_the_last_stable_offset_can_be_deleted() -> None:
@@ -90,7 +90,7 @@ def test_an_order_says_in_which_lineage_and_names_what_goes_of_it_alone() -> Non
     foreign = (build.started(50, 9, TERM, 50, 149), build.finished(51, 9, TERM, 50, 149, Lineage.of((1, 50))))
     plan = plan_delete(view_of(*foreign, build.leader(60, 3, lineage=lineage)), BOUNDS, Offset(300), False, NOW)
     assert plan.lineage == Lineage.of((0, 0), (2, 250))
-    assert [each.offsets.start for each in plan.going] == [0, 100]
+    assert [segment.offsets.start for segment in plan.going] == [0, 100]
 
 
 def test_an_order_for_lost_records_does_not_stand_for_a_new_one() -> None:
@@ -115,9 +115,9 @@ def test_force_has_something_to_do_as_long_as_objects_below_are_left() -> None:
 
 def test_leases_on_what_goes_are_shown_until_they_are_over() -> None:
     on_it, above, over = lease(50, 50, 60, number=40), lease(51, 100, 110, number=41), lease(52, 0, 9, left=-1)
-    assert [each.offsets.start for each in planned(100, on_it, above, over).leases] == [50]
+    assert [lease.offsets.start for lease in planned(100, on_it, above, over).leases] == [50]
     condemned = delete_started(49, 0)
-    assert [each.offsets.start for each in planned(100, condemned, on_it, log_start=100).leases] == [50]
+    assert [lease.offsets.start for lease in planned(100, condemned, on_it, log_start=100).leases] == [50]
 
 
 def test_groups_that_have_not_read_what_leaves_the_broker_are_named() -> None:
@@ -259,7 +259,7 @@ def follower(topic: Unsure) -> Iterator[Follower]:
 
 
 def views(follower: Follower, count: int) -> list[PartitionView]:
-    return [follower.partition(TopicIdPartition(build.partition.topic_id, each)) for each in range(count)]
+    return [follower.partition(TopicIdPartition(build.partition.topic_id, number)) for number in range(count)]
 
 
 def test_an_order_is_in_the_view_when_it_is_given(topic: Unsure, follower: Follower) -> None:

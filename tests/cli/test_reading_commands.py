@@ -111,7 +111,7 @@ def test_ranges_from_a_file_are_counted_by_any_reader(cluster: Cluster, tmp_path
     boundaries = tmp_path / "boundaries.json"
     boundaries.write_text('{"0": [[0, 10], [10, 25]]}')
     ranges = cluster.json("digest", TOPIC, "--boundaries", str(boundaries))["ranges"]
-    assert [(each["start_offset"], each["end_offset"], each["records"]) for each in ranges] == [
+    assert [(row["start_offset"], row["end_offset"], row["records"]) for row in ranges] == [
         (0, 10, 10),
         (10, 25, 15),
     ]

@@ -42,9 +42,9 @@ def commands(group: click.Group = root, before: str = "") -> Iterator[tuple[str,
 def flag_of(command: click.Command) -> click.Option | None:
     """Return the option to which either of the two flags belongs."""
     options = [
-        each
-        for each in command.params
-        if isinstance(each, click.Option) and {"--execute", "--dry-run"} & {*each.opts, *each.secondary_opts}
+        option
+        for option in command.params
+        if isinstance(option, click.Option) and {"--execute", "--dry-run"} & {*option.opts, *option.secondary_opts}
     ]
     assert len(options) <= 1, "two options for one decision"
     return options[0] if options else None
@@ -55,7 +55,7 @@ FLAGS = {name: flag_of(command) for name, command in commands()}
 
 def test_every_command_is_of_one_kind() -> None:
     kinds = (ADDS, DECIDES, LOOKS, RUNS)
-    assert sorted(each for kind in kinds for each in kind) == sorted(FLAGS), "say what a new command does"
+    assert sorted(name for kind in kinds for name in kind) == sorted(FLAGS), "say what a new command does"
 
 
 @pytest.mark.parametrize("name", sorted(ADDS | DECIDES))
@@ -89,5 +89,5 @@ def test_a_flag_means_the_same_whatever_is_done_without(unasked: bool, flags: li
 def test_the_docs_say_what_is_done_without_a_flag() -> None:
     text = OPERATIONS.read_text().partition("## Shown or done\n")[2].partition("\n## ")[0]
     rows = dict(re.findall(r"^\| [^|]+ \| (done|shown) \| (.+) \|$", text, re.MULTILINE))
-    listed = {kind: {each.split(" --")[0] for each in re.findall("`([^`]+)`", row)} for kind, row in rows.items()}
+    listed = {kind: {text.split(" --")[0] for text in re.findall("`([^`]+)`", row)} for kind, row in rows.items()}
     assert listed == {"done": ADDS, "shown": DECIDES}

@@ -21,7 +21,7 @@ from tierstate.log.decode import record_schema
 pytestmark = pytest.mark.kafka
 RECORDS = 400
 CITIES = ("Bern", "Genève", "Zürich")
-AMOUNTS = {city: sum(range(each, RECORDS, 3)) for each, city in enumerate(CITIES)}
+AMOUNTS = {city: sum(range(first, RECORDS, 3)) for first, city in enumerate(CITIES)}
 KNOWN = record_schema().names
 
 
@@ -44,7 +44,7 @@ def in_duckdb(read: Read) -> pa.Table:
     return relation.to_arrow_table().cast(read.schema)
 
 
-READERS = {name: each for name, each in list(globals().items()) if name.startswith("in_")}
+READERS = {name: reader for name, reader in list(globals().items()) if name.startswith("in_")}
 Take = Callable[[Read], pa.Table]
 
 

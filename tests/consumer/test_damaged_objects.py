@@ -83,11 +83,11 @@ def test_a_damaged_partition_stops_at_the_bad_record_and_others_lose_nothing(
         consumer.subscribe([topic])
         until(lambda: len(records[0]) == RECORDS and len(records[1]) == bad and len(errors) > 2, step)
         assert records == {0: [*range(RECORDS)], 1: [*range(bad)]}
-        assert {(each.partition(), each.error().code()) for each in errors} == {(1, KafkaError._BAD_MSG)}
+        assert {(error.partition(), error.error().code()) for error in errors} == {(1, KafkaError._BAD_MSG)}
         assert errors[-1].offset() == bad
         assert isinstance(errors[-1].cause(), CorruptData)
         committed = consumer.commit(asynchronous=False)
-        assert {each.partition: each.offset for each in committed} == {0: RECORDS, 1: bad}
+        assert {place.partition: place.offset for place in committed} == {0: RECORDS, 1: bad}
         damaged.write_bytes(whole)
         until(lambda: len(records[1]) == RECORDS, step)
     assert records[1] == [*range(RECORDS)]
@@ -112,7 +112,7 @@ def test_a_chunk_that_cannot_be_opened_is_where_its_partition_stops(cluster: Tie
     with TieredConsumer(cluster.config(topic, auto_offset_reset="earliest")) as consumer:
         consumer.subscribe([topic])
         until(lambda: len(records[0]) == RECORDS and len(errors) > 2, step)
-        assert {each.offset() for each in errors} == {bad}
+        assert {error.offset() for error in errors} == {bad}
         assert records[1] == [*range(bad)]
         damaged.write_bytes(whole)
         until(lambda: len(records[1]) == RECORDS, step)
@@ -127,7 +127,7 @@ def test_each_of_three_errors_at_once_reaches_the_client(cluster: TieredCluster,
     def step() -> None:
         got = [*received(consumer, batch)]
         assert len(got) <= batch
-        failed.extend(each.partition() for each in got)
+        failed.extend(message.partition() for message in got)
 
     with TieredConsumer(cluster.config(topic)) as consumer:
         consumer.assign([TopicPartition(topic, number, RECORDS + 1000) for number in range(3)])
@@ -204,7 +204,7 @@ def test_a_group_that_is_started_again_and_again_over_a_damaged_object_loses_not
 
     def committed() -> list[int]:
         with Consumer({**cluster.kafka.client_config, "group.id": topic}) as plain:
-            return [each.offset for each in plain.committed([TopicPartition(topic, n) for n in range(2)], 10)]
+            return [place.offset for place in plain.committed([TopicPartition(topic, n) for n in range(2)], 10)]
 
     assert handed_out(RECORDS) == {"0": [*range(RECORDS)], "1": [*range(bad)]}
     assert committed() == [RECORDS, bad]

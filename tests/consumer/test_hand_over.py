@@ -281,7 +281,7 @@ def test_kafkas_consumer_asks_the_broker_nothing_of_what_it_does_not_serve(clust
     topic, _ = cluster.tiered(f"nothing-asked-{abs(given)}")
     with TieredConsumer(cluster.config(topic)) as consumer:
         consumer.assign([TopicPartition(topic, 0, given)])
-        assert [each.offset for each in Consumer.assignment(consumer)] == [NOWHERE]
+        assert [place.offset for place in Consumer.assignment(consumer)] == [NOWHERE]
         assert Consumer.poll(consumer, 3) is None  # past every end the broker would answer with "out of range"
 
 
@@ -290,7 +290,7 @@ def test_times_and_watermarks_are_those_of_both_tiers(cluster: TieredCluster) ->
     times = [TopicPartition(topic, 0, 1_000_000 + number) for number in (0, 10, start - 1, start, RECORDS - 1, RECORDS)]
     place = TopicPartition(topic, 0)
     with TieredConsumer(cluster.config(topic)) as consumer:
-        answers = [each.offset for each in consumer.offsets_for_times(times, timeout=30)]
+        answers = [place.offset for place in consumer.offsets_for_times(times, timeout=30)]
         assert answers == [0, 10, start - 1, start, RECORDS - 1, OFFSET_END]
         assert consumer.get_watermark_offsets(place, timeout=30) == (0, RECORDS)
         consumer.assign([TopicPartition(topic, 0, 5)])
@@ -346,20 +346,20 @@ def test_aborted_records_are_hidden_in_both_tiers_as_kafkas_consumer_hides_them(
     producer.init_transactions(30)
     for number in range(20):
         producer.begin_transaction()
-        for each in range(20):
-            producer.produce(topic, f"{number}/{each} ".ljust(200, "."), partition=0)
+        for at in range(20):
+            producer.produce(topic, f"{number}/{at} ".ljust(200, "."), partition=0)
         producer.flush(30)
         (producer.abort_transaction if number % 3 == 1 else producer.commit_transaction)(30)
     config = cluster.config(topic, auto_offset_reset="earliest", isolation_level=isolation)
     count = 400 if isolation == "read_uncommitted" else 260
     with Consumer({key: value for key, value in config.items() if not key.startswith("tierstate.")}) as plain:
         plain.assign([TopicPartition(topic, 0, 0)])
-        expected = [(each.offset(), each.value()) for each in polled(plain, count, 50)]
+        expected = [(row.offset(), row.value()) for row in polled(plain, count, 50)]
     (start,) = cluster.copy_and_trim(topic)
     with TieredConsumer(config) as consumer:
         consumer.assign([TopicPartition(topic, 0, 0)])
         messages = polled(consumer, count, 50)
         assert consumer.poll(1) is None
-    assert [(each.offset(), each.value()) for each in messages] == expected
+    assert [(message.offset(), message.value()) for message in messages] == expected
     assert start > 60
     assert set(tiers(messages)) == {Tier.LOCAL, Tier.REMOTE}

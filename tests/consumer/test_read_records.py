@@ -187,8 +187,8 @@ def test_a_read_through_a_gateway_is_the_read_without(tiered: TieredTopic, log: 
                     {"start": 3, "limit": 9},
                     {"start": "latest"},
                 ]
-                for each in queries:
-                    assert topic.read(**each).to_table().equals(direct.read(**each).to_table()), each
+                for query in queries:
+                    assert topic.read(**query).to_table().equals(direct.read(**query).to_table()), query
         finally:
             process.stop()
             assert process.join(20)
@@ -280,7 +280,7 @@ def test_a_read_follows_the_tier_state_partition_it_maps_to_and_no_other(tiered:
         assert isinstance(reader, LogReader)
 
         def followed() -> int:
-            return sum(each.name == "follower" for each in set(threading.enumerate()) - others)
+            return sum(thread.name == "follower" for thread in set(threading.enumerate()) - others)
 
         assert (topic.partitions(), followed()) == ([0], 0)
         assert topic.read().to_table().num_rows == RECORDS
@@ -337,7 +337,7 @@ def test_a_connection_that_nobody_holds_closes_itself(tiered: TieredTopic) -> No
     settings = {"tier_state.topic": FACTS}
     batches = iter(connect(settings=settings | {"store.url": tiered.store}, kafka=tiered.kafka).topic(TOPIC).read())
     assert next(batches).num_rows > 0
-    following = {each for each in threading.enumerate() if each.name == "follower"} - before
+    following = {thread for thread in threading.enumerate() if thread.name == "follower"} - before
     assert following
     del batches
     assert not any(thread.is_alive() for thread in following)
@@ -347,8 +347,8 @@ NOTEBOOK = Path(__file__).resolve().parents[2] / "docs" / "notebook.ipynb"
 
 
 def test_every_cell_of_the_notebook_runs(tiered: TieredTopic) -> None:
-    cells = [each for each in json.loads(NOTEBOOK.read_text())["cells"] if each["cell_type"] == "code"]
-    assert all(each["outputs"] == [] and each["execution_count"] is None for each in cells), "outputs go stale"
+    cells = [cell for cell in json.loads(NOTEBOOK.read_text())["cells"] if cell["cell_type"] == "code"]
+    assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in cells), "outputs go stale"
     here = f"{tiered.kafka['bootstrap.servers']!r}, {tiered.store!r}, settings={{'tier_state.topic': {FACTS!r}}}"
     names: dict[str, Any] = {}
     for cell in cells:

@@ -53,7 +53,7 @@ def test_a_member_that_comes_and_one_that_goes_neither_lose_nor_repeat(cluster: 
             assert all(offset < starts[partition] for partition, offset in seen), "the remote tier was read to its end"
             until(lambda: len(seen) >= 900, both)
         until(lambda: len(seen) == RECORDS * PARTITIONS, lambda: take(first, seen, 100))
-    assert seen == Counter({(each, offset): 1 for each in range(PARTITIONS) for offset in range(RECORDS)})
+    assert seen == Counter({(number, offset): 1 for number in range(PARTITIONS) for offset in range(RECORDS)})
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -75,18 +75,18 @@ def test_the_callbacks_of_an_application_decide_where_a_partition_begins(cluster
 
     def assigned(consumer: TieredConsumer, partitions: list[TopicPartition]) -> None:
         calls.append("assigned")
-        for each in partitions:
-            each.offset = start - 3 if each.partition else 11
+        for place in partitions:
+            place.offset = start - 3 if place.partition else 11
         (consumer.assign if protocol == "eager" else consumer.incremental_assign)(partitions)
 
     def revoked(consumer: TieredConsumer, partitions: list[TopicPartition]) -> None:
         calls.append("revoked")
-        assert {each.offset for each in consumer.position(partitions)} != {11, start - 3}
+        assert {place.offset for place in consumer.position(partitions)} != {11, start - 3}
 
     with TieredConsumer(config_of(cluster, topic, protocol)) as consumer:
         consumer.subscribe([topic], on_assign=assigned, on_revoke=revoked)
         messages = polled(consumer, 2 * RECORDS - 11 - start + 3, 10)
-    assert sorted((each.partition(), each.offset()) for each in messages) == [
+    assert sorted((message.partition(), message.offset()) for message in messages) == [
         *((0, offset) for offset in range(11, RECORDS)),
         *((1, offset) for offset in range(start - 3, RECORDS)),
     ]
@@ -147,12 +147,12 @@ def test_a_close_by_another_thread_ends_a_poll(cluster: TieredCluster) -> None:
         except RuntimeError as closed:
             ended.append(closed)
 
-    threads = [threading.Thread(target=each, daemon=True) for each in (poll, consumer.close)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join(30)
-    assert not any(each.is_alive() for each in threads)
+    threads = [threading.Thread(target=target, daemon=True) for target in (poll, consumer.close)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert not any(thread.is_alive() for thread in threads)
     assert ended
     assert ended[0] is None or str(ended[0]) == "Consumer closed"
     with pytest.raises(RuntimeError, match="Consumer closed"):

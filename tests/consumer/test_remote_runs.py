@@ -123,7 +123,7 @@ def test_what_is_beyond_the_limit_of_runs_is_left_to_reads_piece_by_piece(
     ask, where = Ask(1 << 20, BOTH[0], Tier.REMOTE), remote(log, 0, BOTH[0])
     assert where is not None
     readers = [part(), part(), part()]
-    assert [runs.read(each, log, where, ask) is not None for each in readers] == [True, True, False]
+    assert [runs.read(reader, log, where, ask) is not None for reader in readers] == [True, True, False]
     runs.end(readers[0])
     assert runs.read(readers[2], log, where, ask) is not None
 

@@ -48,8 +48,8 @@ def opened(request: pytest.FixtureRequest, cluster: TieredCluster) -> Iterator[O
         return consumers[-1]
 
     yield open_one
-    for each in consumers:
-        each.close()
+    for consumer in consumers:
+        consumer.close()
 
 
 def test_the_page_has_every_method_of_kafkas_consumer() -> None:
@@ -66,17 +66,17 @@ def test_a_message_of_the_remote_tier_has_every_method_of_kafkas(name: str) -> N
 def test_arguments_have_the_names_of_kafkas_consumer(name: str) -> None:
     signature = re.search(rf"^\.\. py:function:: {name}\((.*)\)", getattr(Consumer, name).__doc__ or "", re.MULTILINE)
     expected = re.findall(r"(\w+)(?:=|,|\]|$)", re.sub(r"=[^,\]]+", "=", signature[1])) if signature else []
-    assert [each for each in inspect.signature(getattr(TieredConsumer, name)).parameters if each != "self"] == expected
+    assert [word for word in inspect.signature(getattr(TieredConsumer, name)).parameters if word != "self"] == expected
 
 
 @pytest.mark.kafka
 def test_assign_reads_from_the_offsets_given(opened: Open, topic: str) -> None:
     consumer = opened("assign")
     consumer.assign([TopicPartition(topic, 0, 190), TopicPartition(topic, 1, OFFSET_BEGINNING)])
-    assert sorted((each.topic, each.partition) for each in consumer.assignment()) == [(topic, 0), (topic, 1)]
+    assert sorted((place.topic, place.partition) for place in consumer.assignment()) == [(topic, 0), (topic, 1)]
     messages = polled(consumer, RECORDS + 10, 50)
-    assert offsets([each for each in messages if each.partition() == 0]) == list(range(190, RECORDS))
-    assert offsets([each for each in messages if each.partition() == 1]) == list(range(RECORDS))
+    assert offsets([message for message in messages if message.partition() == 0]) == list(range(190, RECORDS))
+    assert offsets([message for message in messages if message.partition() == 1]) == list(range(RECORDS))
     consumer.unassign()
     assert consumer.assignment() == []
 
@@ -118,15 +118,15 @@ def test_a_group_begins_where_it_committed(opened: Open, topic: str) -> None:
     assert len(polled(consumer, 2 * RECORDS, 100)) == 2 * RECORDS
     assert consumer.memberid()
     done = consumer.commit(offsets=[TopicPartition(topic, 0, 120), TopicPartition(topic, 1, 130)], asynchronous=False)
-    assert [(each.partition, each.offset, each.error) for each in done] == [(0, 120, None), (1, 130, None)]
+    assert [(place.partition, place.offset, place.error) for place in done] == [(0, 120, None), (1, 130, None)]
     consumer.close()
     assert calls == ["assigned True 2", "revoked True 2"]
     again = opened("group")
     partitions = [TopicPartition(topic, 0), TopicPartition(topic, 1)]
-    assert [each.offset for each in again.committed(partitions, timeout=30)] == [120, 130]
+    assert [place.offset for place in again.committed(partitions, timeout=30)] == [120, 130]
     again.subscribe([topic])
     messages = polled(again, 150, 100)
-    assert sorted(each.offset() for each in messages) == sorted([*range(120, 200), *range(130, 200)])
+    assert sorted(message.offset() for message in messages) == sorted([*range(120, 200), *range(130, 200)])
     again.unsubscribe()
     until(lambda: not again.assignment(), lambda: again.poll(0.1))
 
@@ -171,13 +171,13 @@ def test_seek_pause_resume_and_position(opened: Open, topic: str) -> None:
     place = [TopicPartition(topic, 0)]
     consumer.assign([TopicPartition(topic, 0, 10)])
     polled(consumer, 2)
-    assert [each.offset for each in consumer.position(place)] == [12]
+    assert [p.offset for p in consumer.position(place)] == [12]
     consumer.pause(place)
     assert consumer.poll(0.5) is None
     consumer.resume(place)
     assert polled(consumer, 1)[0].offset() == 12
     consumer.seek(TopicPartition(topic, 0, 100))
-    assert [each.offset for each in consumer.position(place)] == [OFFSET_INVALID]
+    assert [p.offset for p in consumer.position(place)] == [OFFSET_INVALID]
     assert offsets(polled(consumer, 2)) == [100, 101]
     consumer.pause([TopicPartition("nobodys", 0)])
     consumer.resume([TopicPartition("nobodys", 0)])
@@ -206,10 +206,10 @@ def test_watermarks_and_times(opened: Open, topic: str) -> None:
     consumer = opened("watermarks")
     place = TopicPartition(topic, 0, 0)
     assert consumer.get_watermark_offsets(place, timeout=30) == (0, RECORDS)
-    times = [TopicPartition(topic, each, 1_000_000 + each * 7) for each in (0, 1)]
-    assert [each.offset for each in consumer.offsets_for_times(times, timeout=30)] == [0, 7]
+    times = [TopicPartition(topic, number, 1_000_000 + number * 7) for number in (0, 1)]
+    assert [place.offset for place in consumer.offsets_for_times(times, timeout=30)] == [0, 7]
     late = consumer.offsets_for_times([TopicPartition(topic, 0, 2**50)], timeout=30)
-    assert [each.offset for each in late] == [OFFSET_END]
+    assert [place.offset for place in late] == [OFFSET_END]
     consumer.assign([place])
     polled(consumer, 1)
     assert consumer.get_watermark_offsets(place, cached=True)[1] == RECORDS

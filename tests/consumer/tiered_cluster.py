@@ -119,7 +119,7 @@ class TieredCluster:
 
 def _toml(value: object) -> str:
     if isinstance(value, dict):
-        return "{ " + ", ".join(f"{name} = {_toml(each)}" for name, each in value.items()) + " }"
+        return "{ " + ", ".join(f"{name} = {_toml(inner)}" for name, inner in value.items()) + " }"
     return str(value).lower() if isinstance(value, bool) else f'"{value}"'
 
 

@@ -85,7 +85,7 @@ def test_the_image_says_what_it_is(built: Engine) -> None:
 def test_the_sbom_lists_exactly_the_packages_that_are_installed(built: Engine, image: str) -> None:
     listed = python(built, "print(open('/opt/tierstate/sbom.cdx.json').read())", image)
     assert listed["bomFormat"] == "CycloneDX"
-    components = sorted([each["name"], each["version"]] for each in listed["components"])
+    components = sorted([component["name"], component["version"]] for component in listed["components"])
     assert components == python(built, INSTALLED, image)
     assert "tierstate" in [name for name, _ in components]
 

@@ -54,14 +54,14 @@ class Damage:
         return self.object, self.region
 
     def __str__(self) -> str:
-        return ", ".join(each for each in (self.object, self.region, self.how, self.aim) if each)
+        return ", ".join(word for word in (self.object, self.region, self.how, self.aim) if word)
 
 
 def damages(segments: Segments) -> Iterator[Damage]:
     """Yield all damages that are possible for these segments. A damage that changes nothing is left out."""
-    for each in (*_log(segments), *_indexes(segments), *_manifest(segments), *_all_three(segments)):
-        if each.objects != segments.whole:
-            yield each
+    for damage in (*_log(segments), *_indexes(segments), *_manifest(segments), *_all_three(segments)):
+        if damage.objects != segments.whole:
+            yield damage
 
 
 def _with(segments: Segments, kind: ObjectKind, data: bytes | None) -> Objects:
@@ -109,7 +109,7 @@ NAMES_OF_OTHERS = {
 def _log_bytes(segments: Segments) -> Iterator[Damage]:
     data = _stored(segments, LOG)
     index = parse_manifest(_stored(segments, MANIFEST), source="manifest").chunks
-    chunks = [(each.stored_start, each.stored_stop) for each in map(index.chunk, range(index.count))]
+    chunks = [(chunk.stored_start, chunk.stored_stop) for chunk in map(index.chunk, range(index.count))]
 
     def damage(region: str, how: str, changed: bytes | None, aim: str = "") -> Damage:
         return Damage("log", region, how, _with(segments, LOG, changed), aim)
@@ -220,16 +220,16 @@ def _manifest(segments: Segments) -> Iterator[Damage]:
 def leaves(value: Any, path: Names = ()) -> Iterator[tuple[Names, Any]]:
     """Yield path and value of every leaf of a document."""
     pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, each in pairs:
-        if isinstance(each, dict | list) and each:
-            yield from leaves(each, (*path, key))
+    for key, item in pairs:
+        if isinstance(item, dict | list) and item:
+            yield from leaves(item, (*path, key))
         else:
-            yield (*path, key), each
+            yield (*path, key), item
 
 
 def region_of(path: Names) -> str:
     """Return the row of the table: the field's name, without numbers of a list and epochs."""
-    names = [str(each) for each in path if isinstance(each, str) and not each.isdigit()]
+    names = [str(name) for name in path if isinstance(name, str) and not name.isdigit()]
     if names[0] == "remoteLogSegmentMetadata":
         return ".".join(names[1:4] if names[1:3] == ["tierstate", "descriptor"] else names[1:])
     return ".".join(names)
@@ -254,8 +254,8 @@ def _changed(data: bytes, path: Names, value: Any) -> bytes:
     """Return the manifest with another value; ``...`` removes it. An encrypted one keeps the blanks at its end."""
     document = orjson.loads(data)
     inner = document
-    for each in path[:-1]:
-        inner = inner[each]
+    for key in path[:-1]:
+        inner = inner[key]
     if value is ...:
         del inner[path[-1]]
     else:

@@ -162,10 +162,10 @@ def outcomes(form: Form, chosen: Callable[[Damage], bool] = lambda damage: True)
 
 def results_of(found: Iterable[Outcome]) -> Results:
     results: Results = {}
-    for each in found:
-        forms = results.setdefault(each.row, {}).setdefault(each.column, {}).setdefault(each.what, [])
-        if each.form not in forms:
-            forms.append(each.form)
+    for outcome in found:
+        forms = results.setdefault(outcome.row, {}).setdefault(outcome.column, {}).setdefault(outcome.what, [])
+        if outcome.form not in forms:
+            forms.append(outcome.form)
     return results
 
 
@@ -210,10 +210,10 @@ def main() -> None:
         write_page(known())
         return
     logging.disable()  # the gateway logs every refusal
-    rows = [each for form in FORMS for each in outcomes(form)]
-    for each in rows:
-        if each.what in FAULTS:
-            print(each.what, each.form, each.reader, each.column, each.damage, each.said, sep=" | ", file=sys.stderr)
+    rows = [outcome for form in FORMS for outcome in outcomes(form)]
+    for one in rows:
+        if one.what in FAULTS:
+            print(one.what, one.form, one.reader, one.column, one.damage, one.said, sep=" | ", file=sys.stderr)
     results = results_of(rows)
     if "--write" not in sys.argv[1:]:
         print("as it is known" if results == known() else "not as it is known")

@@ -141,9 +141,9 @@ def _aborted(data: bytes) -> Any:
 
 def gateway_json(segments: Segments, extent: Extent) -> Iterator[Row]:
     for answer, _, _ in _asked(segments, extent, JSON):
-        for each in json.loads(answer.content):
-            if each["offset"] < extent.end:
-                yield each["offset"], each["timestamp"], _bytes(each["key"]), _bytes(each["value"])
+        for row in json.loads(answer.content):
+            if row["offset"] < extent.end:
+                yield row["offset"], row["timestamp"], _bytes(row["key"]), _bytes(row["value"])
 
 
 def _bytes(text: str | dict[str, str] | None) -> bytes | None:
@@ -201,10 +201,10 @@ def consumer(segments: Segments, extent: Extent) -> Iterator[Row]:
         while at < extent.end:
             part.add(looks._read(part, log, at))
             while taken := part.take(1000):
-                for each in taken:
-                    if each.offset() >= extent.end:
+                for message in taken:
+                    if message.offset() >= extent.end:
                         return
-                    yield each.offset(), each.timestamp()[1], each.key(), each.value()
+                    yield message.offset(), message.timestamp()[1], message.key(), message.value()
             ended = part.end()
             if isinstance(ended, Failed):
                 raise ended.error
@@ -260,8 +260,8 @@ def exported(segments: Segments, extent: Extent, place: MemoryStore) -> tuple[Ex
 def export(segments: Segments, extent: Extent) -> Iterator[Row]:
     place = MemoryStore()
     exported(segments, extent, place)
-    files = [place.get(each.key) for each in place.list() if each.key.endswith(".parquet")]
-    read = [pq.read_table(io.BytesIO(each)) for each in files]
+    files = [place.get(info.key) for info in place.list() if info.key.endswith(".parquet")]
+    read = [pq.read_table(io.BytesIO(file)) for file in files]
     yield from rows_of(pa.concat_tables(read).cast(record_schema()).sort_by("offset").to_batches() if read else ())
 
 
@@ -293,9 +293,9 @@ def dump_log(segments: Segments, extent: Extent) -> Iterator[Row]:
     key = object_key(segments.segment.object_key, ObjectKind.MANIFEST)
     log, hashed = open_copied(segments.store, key, keys=segments.keys), sha256()
     for piece in dump._told(log.pieces(committed=True), hashed.update):
-        for each in piece.records():
-            if extent.start <= each.offset < extent.end:
-                yield each.offset, each.timestamp, each.key, each.value
+        for record in piece.records():
+            if extent.start <= record.offset < extent.end:
+                yield record.offset, record.timestamp, record.key, record.value
     if (wrong := dump._another_log(log, hashed.digest())) is not None:
         raise CorruptData(wrong)
 
@@ -336,13 +336,13 @@ def checked_export(segments: Segments, made: tuple[MemoryStore, ExportPlan, Expo
     """Return what `export --check` finds wrong with an export that was made before. Raises as reading does."""
     place, plan_, task_, done = made
     extent = Extent(task_.start, task_.end)
-    return [each.problem for each in check_task(plan_, task_, done, splits_of(segments, extent), place).findings]
+    return [finding.problem for finding in check_task(plan_, task_, done, splits_of(segments, extent), place).findings]
 
 
 def found_by_verify(segments: Segments, level: int) -> list[str]:
     view = segments.tiers.view
     verifier = Verifier(segments.store, level, lambda partition: view.partition(partition), keys=segments.keys)
     try:
-        return [f"{each.what} {each.object}" for each in verifier.objects(view.partition(segments.tiers.partition))]
+        return [f"{item.what} {item.object}" for item in verifier.objects(view.partition(segments.tiers.partition))]
     except CorruptData as error:
         return [str(error)]

@@ -81,8 +81,8 @@ FORMS = (
 def data_batch(base: int, log: int, epoch: int, *, producer: int = -1, deltas: tuple[int, ...] = (0, 1, 2, 3)) -> bytes:
     """Return a batch of records whose values name their log and offset."""
     records = [
-        record(each, b"k%04d" % (base + each), b"log %d, offset %06d" % (log, base + each) * 2, time=1000 * each)
-        for each in deltas
+        record(delta, b"k%04d" % (base + delta), b"log %d, offset %06d" % (log, base + delta) * 2, time=1000 * delta)
+        for delta in deltas
     ]
     attributes = 0 if producer < 0 else TRANSACTIONAL
     time, latest = TIME + 1000 * base, TIME + 1000 * (base + deltas[-1])
@@ -276,12 +276,12 @@ def made_segments(form: Form, path: Path) -> Iterator[Segments]:
             form, root, store, tiers, local, folder, segments,
             objects_of(root, segments[DAMAGED]), objects_of(root, segments[0]), objects_of(root, segments[2]),
             rows=rows_of(batches),
-            **{name: objects_of(other_root, each[2][DAMAGED]) for name, each in copies.items()},
+            **{name: objects_of(other_root, copy[2][DAMAGED]) for name, copy in copies.items()},
         )  # fmt: skip
     finally:
         tiers.view.close()
-        for _, each, _ in copies.values():
-            each.view.close()
+        for _, both, _ in copies.values():
+            both.view.close()
 
 
 def rows_of(batches: Any) -> list[Row]:

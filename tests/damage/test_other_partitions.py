@@ -88,7 +88,7 @@ def test_consume_and_digest_read_the_others_and_end_with_the_error(commands: Com
     document = commands.document("digest", topic, code=CORRUPT)
     assert (document["digest"], document["records"]) == (None, None)
     assert document["partitions"] == whole["partitions"][1:]
-    assert [each["partition"] for each in document["not_read"]] == [0]
+    assert [row["partition"] for row in document["not_read"]] == [0]
     commands.mend_it()
     assert commands.document("digest", topic) == whole
 
@@ -100,8 +100,8 @@ def test_an_export_has_the_others_and_what_is_asked_for_later(commands: Commands
     export = ("export", topic, "--into", place.as_uri(), "--processes", processes, "--file-bytes", "16KiB")
     commands.break_it()
     first = commands.document(*export, "--to", "300", code=CORRUPT)
-    assert {each["partition"] for each in first["not_exported"]} == {0}
-    lacking = sum(each["end"] - each["start"] for each in first["not_exported"])
+    assert {row["partition"] for row in first["not_exported"]} == {0}
+    lacking = sum(row["end"] - row["start"] for row in first["not_exported"])
     assert 0 < lacking < 300
     assert first["records"] == 600 - lacking
     later = commands.document(*export, code=CORRUPT)
@@ -123,12 +123,12 @@ def test_a_table_follows_the_others_and_the_damaged_one_once_it_is_mended(comman
     assert (followed["rows"], followed["partitions_waiting"]) == (RECORDS, 1)
     assert commands.named(err)
     checked = commands.document("table", "check", made["table"], "--local", code=FINDING)
-    assert [each["rows"] for each in checked["partitions"]] == [0, RECORDS]
+    assert [row["rows"] for row in checked["partitions"]] == [0, RECORDS]
     commands.mend_it()
     assert commands.document("table", "follow", "--once", "--local")[0]["rows"] == RECORDS
     commands.break_it()
     checked = commands.document("table", "check", made["table"], "--local", code=CORRUPT)
-    assert [each["partition"] for each in checked["partitions"]] == [1]
+    assert [row["partition"] for row in checked["partitions"]] == [1]
     [finding] = checked["findings"]
     assert (finding["partition"], finding["problem"].startswith("not compared: ")) == (0, True)
     commands.mend_it()

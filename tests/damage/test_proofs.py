@@ -45,8 +45,8 @@ def make(tmp_path: Path) -> Iterator[Make]:
         return opened[-1].__enter__()
 
     yield made
-    for each in opened:
-        each.__exit__(None, None, None)
+    for context in opened:
+        context.__exit__(None, None, None)
 
 
 def pasted(segments: Segments) -> None:
@@ -90,7 +90,7 @@ def test_a_batch_whose_time_was_changed_is_not_passed_over(make: Make) -> None:
 
 
 def of(segments: Segments, object_: str, region: str) -> list[Damage]:
-    return [each for each in damages(segments) if each.row == (object_, region)]
+    return [damage for damage in damages(segments) if damage.row == (object_, region)]
 
 
 def test_no_time_index_but_the_one_that_was_copied_is_believed(make: Make) -> None:

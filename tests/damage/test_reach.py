@@ -14,7 +14,7 @@ from tierstate.state.errors import TierstateError
 from tierstate.state.object_keys import ObjectKind, object_key
 from tierstate.storage.segment.manifest import parse_manifest
 
-READERS = [each for each in (*SEGMENTS, *PIECES, *OTHERS) if not each.whole and not each.one_segment]
+READERS = [reader for reader in (*SEGMENTS, *PIECES, *OTHERS) if not reader.whole and not reader.one_segment]
 LOG, MANIFEST = ObjectKind.LOG, ObjectKind.MANIFEST
 BASE, RECORDS = 7, 70
 """Bytes of a batch: the last one of its base offset, which no CRC covers, and one of its records."""
@@ -67,10 +67,10 @@ def damages(segments: Segments, byte: int) -> Iterator[tuple[int, int]]:
     by_batch = segments.form.as_it_is and (byte == RECORDS or segments.form.layout == "full")
     for start, _ in (batches[0], batches[len(batches) // 2], batches[-1]):
         at = start + byte
-        chunk = next(each for each in chunks if each.plain_start <= at < each.plain_stop)
+        chunk = next(chunk for chunk in chunks if chunk.plain_start <= at < chunk.plain_stop)
         limit = start if by_batch else chunk.plain_start
         stored = at if segments.form.as_it_is else (chunk.stored_start + chunk.stored_stop) // 2
-        yield stored, last_record_before(segments, log, [each for each in batches if each[1] <= limit])
+        yield stored, last_record_before(segments, log, [batch for batch in batches if batch[1] <= limit])
 
 
 def last_record_before(segments: Segments, log: bytes, batches: list[tuple[int, int]]) -> int:

@@ -40,7 +40,7 @@ def swapped(data: bytes, other: bytes) -> bytes:
     return other
 
 
-DAMAGES = {each.__name__: each for each in (flipped, moved, cut, swapped)}
+DAMAGES = {change.__name__: change for change in (flipped, moved, cut, swapped)}
 
 
 @pytest.mark.parametrize("name", DAMAGES)
@@ -64,7 +64,7 @@ def test_commands_refuse_damage_by_name(
         code = run([*commands[command], *more, "--config", str(cluster.settings_file)])
         return code, "".join(capfd.readouterr())
 
-    assert {each: ended(each)[0] for each in commands} == dict.fromkeys(commands, 0)
+    assert {command: ended(command)[0] for command in commands} == dict.fromkeys(commands, 0)
     damaged.write_bytes(DAMAGES[name](whole, other))
     for command, more in (("consume", ()), ("digest", ()), ("export", ("--check",)), ("verify", ())):
         code, text = ended(command, *more)

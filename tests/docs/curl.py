@@ -25,7 +25,7 @@ def main() -> None:
     parser.add_argument("url")
     options = parser.parse_args()
     headers = {"user-agent": "curl", "accept": "*/*"}
-    for header in [Path(each[1:]).read_text() if each.startswith("@") else each for each in options.header]:
+    for header in [Path(text[1:]).read_text() if text.startswith("@") else text for text in options.header]:
         name, _, value = header.partition(":")
         headers[name.lower()] = value.strip()
     trusted = ssl.create_default_context(cafile=options.cacert) if options.cacert else True

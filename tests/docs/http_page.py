@@ -112,7 +112,7 @@ def answered(page: str, curl: str | None = None) -> str:
         terminal = Terminal(folder, running, curl)
 
         def block(found: re.Match[str]) -> str:
-            return "".join(each.typed + _kept(each.answer, terminal.run(each.command)) for each in examples(found[0]))
+            return "".join(case.typed + _kept(case.answer, terminal.run(case.command)) for case in examples(found[0]))
 
         return _BLOCK.sub(block, page)
 
@@ -134,25 +134,25 @@ def parts() -> dict[str, str]:
             ("parameter", "is", "default", ""),
             [
                 (
-                    f"`{each['name']}`",
-                    _kind(each["schema"], document),
-                    _default(each["schema"]),
-                    each.get("description", ""),
+                    f"`{row['name']}`",
+                    _kind(row["schema"], document),
+                    _default(row["schema"]),
+                    row.get("description", ""),
                 )
-                for each in records
-                if each["in"] == "query"
+                for row in records
+                if row["in"] == "query"
             ],
         ),
         "partition": table(
             ("field", "is", ""),
-            [(f"`{name}`", _kind(each, document), each.get("description", "")) for name, each in fields.items()],
+            [(f"`{name}`", _kind(field, document), field.get("description", "")) for name, field in fields.items()],
         ),
         "plan": table(
             ("field", "is", "default", ""),
             [
-                (f"`{name}`", _kind(each, document), _default(each), each.get("description", ""))
+                (f"`{name}`", _kind(field, document), _default(field), field.get("description", ""))
                 for model in (PlanCall, PlanRange)
-                for name, each in document["components"]["schemas"][model.__name__]["properties"].items()
+                for name, field in document["components"]["schemas"][model.__name__]["properties"].items()
             ],
         ),
         "problems": table(("status", "`error_code`", "`error`", "`Retry-After`", ""), sorted(_problems())),
@@ -161,11 +161,11 @@ def parts() -> dict[str, str]:
 
 def _kind(schema: dict[str, Any], said: dict[str, Any]) -> str:
     if "anyOf" in schema:
-        return " or ".join(_kind(each, said) for each in schema["anyOf"])
+        return " or ".join(_kind(kind, said) for kind in schema["anyOf"])
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
         model = said["components"]["schemas"][name]
-        return ", ".join(f"`{each}`" for each in model["enum"]) if "enum" in model else name
+        return ", ".join(f"`{value}`" for value in model["enum"]) if "enum" in model else name
     if schema["type"] == "array":
         return f"list of {_kind(schema['items'], said)}"
     low = schema.get("minimum")

@@ -61,7 +61,7 @@ def spark_parts() -> dict[str, str]:
 def _spark() -> str:
     groups = []
     for title, options in GROUPS.items():
-        rows = [(f"`{each.name}`", f"`{each.default}`" if each.default else "", each.meaning) for each in options]
+        rows = [(f"`{item.name}`", f"`{item.default}`" if item.default else "", item.meaning) for item in options]
         groups.append(f"**{title}**\n\n" + table(("option", "default", ""), rows))
     others = [f"tierstate.{name}" for path in SETTING_FIELDS if (name := ".".join(path)).startswith(READ_BY)]
     settings = {option.setting for option in OPTIONS}

@@ -134,7 +134,7 @@ def difference(
             anything = True
             continue
         ready = [_from(stream, form, before, anything, kept) for stream in streams]
-        stream = next((each for each in ready if each), None)
+        stream = next((stream for stream in ready if stream), None)
         if stream is None and form == before:
             continue
         if stream is None:
@@ -143,7 +143,7 @@ def difference(
             for shown, printed_id in zip(_ID.findall(line), _ID.findall(stream[0]), strict=True):
                 if ids.setdefault(shown, printed_id) != printed_id:
                     return f"the page has {shown} where another id is printed: {stream[0]}"
-        streams = [stream[1:] if each is stream else old for each, old in zip(ready, streams, strict=True)]
+        streams = [stream[1:] if one is stream else old for one, old in zip(ready, streams, strict=True)]
         anything, before = False, form
     left = [line for stream in streams for line in stream if not (_LOG.search(line) or _form(line, kept) == before)]
     return f"the page does not have: {left[0]}" if left and not anything else ""

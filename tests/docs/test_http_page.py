@@ -30,14 +30,14 @@ def page() -> str:
 
 
 def typed(page: str) -> list[Example]:
-    return [each for block in re.findall(r"^```console\n(.*?)^```$", page, re.M | re.S) for each in examples(block)]
+    return [case for block in re.findall(r"^```console\n(.*?)^```$", page, re.M | re.S) for case in examples(block)]
 
 
 def every_route(router: Any) -> Iterator[Any]:
     """Yield all routes. FastAPI keeps an included router as it is, or copies its routes, depending on its version."""
-    for each in router.routes:
-        included = getattr(each, "original_router", None)
-        yield from (each,) if included is None else every_route(included)
+    for route in router.routes:
+        included = getattr(route, "original_router", None)
+        yield from (route,) if included is None else every_route(included)
 
 
 @pytest.mark.parametrize("curl", ["curl", pytest.param(STAND_IN, marks=pytest.mark.extended)], ids=["curl", "stand-in"])
@@ -73,7 +73,7 @@ def test_every_route_is_in_the_table_and_no_other(page: str) -> None:
 
 
 def test_every_route_of_the_api_is_shown_by_a_command(page: str) -> None:
-    urls = [url for each in typed(page) for url in re.findall(r"\$[GS](/v1[^?\"]*)", each.command)]
+    urls = [url for example in typed(page) for url in re.findall(r"\$[GS](/v1[^?\"]*)", example.command)]
     for path in app().openapi()["paths"]:
         pattern = re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(path))
         assert any(re.fullmatch(pattern, url) for url in urls), path

@@ -39,7 +39,7 @@ RECORDS = 2_500
 
 def block(heading: str) -> Block:
     """Return the block of the section with this title."""
-    (match,) = [each for each in BLOCKS if each.heading == heading]
+    (match,) = [block for block in BLOCKS if block.heading == heading]
     return match
 
 
@@ -96,8 +96,8 @@ def burning(kafka: KafkaSandbox, folder: Path, name: str, local_bytes: str = "0"
 
 def test_every_block_is_typed_by_one_of_these_tests() -> None:
     text = Path(__file__).read_text()
-    for each in BLOCKS:
-        assert f'("{each.heading}"' in text, each
+    for block in BLOCKS:
+        assert f'("{block.heading}"' in text, block
 
 
 def test_data_is_about_to_expire_because_somebody_paused_the_topic(fire: Fire) -> None:
@@ -184,7 +184,7 @@ def test_records_are_gone_and_a_person_accepts_it(fire: Fire) -> None:
     done = fire.shell.type(f"{accept} --execute")
     assert done.returncode == 0, done
     read = house.run("consume", f"{topic}:0", "--format", "%o\\n").stdout.split()
-    assert [int(each) for each in read] == [*range(first), *range(cut, 2 * RECORDS)]
+    assert [int(number) for number in read] == [*range(first), *range(cut, 2 * RECORDS)]
     fire.is_out(house.digests(topic), 1)
 
 

@@ -35,7 +35,7 @@ GROUPS = {
 
 
 def block(begin: str) -> Block:
-    (match,) = [each for each in OPERATIONS if each.code.startswith(begin)]
+    (match,) = [block for block in OPERATIONS if block.code.startswith(begin)]
     return match
 
 
@@ -82,8 +82,8 @@ def test_the_blocks_about_orders_facts_and_objects(kafka: KafkaSandbox, tmp_path
             types(shell, block("tierstate check"))
             types(shell, block("tierstate keep-prefix\n"))
             types(shell, block("tierstate keep-prefix --execute"))
-            for each in UPGRADE:
-                types(shell, each)
+            for part in UPGRADE:
+                types(shell, part)
         (command, _) = block("$ tierstate verify").examples()[0]
         lost = sorted(house.store.rglob("*.log"))[-1]
         lost.rename(tmp_path / "elsewhere")

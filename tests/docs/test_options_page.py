@@ -69,7 +69,7 @@ def test_every_option_of_the_table_is_looked_at(option: Option) -> None:
     assert parsed({**BASE, option.name: "somebody's"}) != parsed(BASE)
 
 
-@pytest.mark.parametrize("option", [each for each in OPTIONS if each.default], ids=lambda option: option.name)
+@pytest.mark.parametrize("option", [option for option in OPTIONS if option.default], ids=lambda option: option.name)
 def test_a_default_is_what_is_read_without_the_option(option: Option) -> None:
     assert parsed({**BASE, option.name: str(option.default)}) == parse_options(BASE)
 
@@ -135,7 +135,7 @@ def test_the_python_snippet_can_be_called() -> None:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "read_records"
     ]
     assert len(calls) == 1
-    inspect.signature(read_records).bind(*calls[0].args, **{str(each.arg): each.value for each in calls[0].keywords})
+    inspect.signature(read_records).bind(*calls[0].args, **{str(pair.arg): pair.value for pair in calls[0].keywords})
 
 
 def snippet(name: str) -> str:

@@ -21,7 +21,7 @@ def commands(module: str) -> list[list[str]]:
     blocks = re.findall(r"^```console\n(.*?)^```$", PAGE.read_text(), re.M | re.S)
     lines = [line[2:] for block in blocks for line in block.splitlines() if line.startswith("$ ")]
     matches = [re.search(rf"python -m {re.escape(module)}(?: (.*))?$", re.split(r" [|&]", line)[0]) for line in lines]
-    return [shlex.split(each[1] or "") for each in matches if each]
+    return [shlex.split(match[1] or "") for match in matches if match]
 
 
 def test_every_command_of_the_page_is_understood() -> None:

@@ -75,7 +75,7 @@ def test_every_block_in_the_order_of_the_page(house: House, shell: PageShell) ->
 def follows(house: House, command: str) -> None:
     """Run a service until it has brought the table to its topic's end."""
     service = house.start(*shlex.split(command, comments=True)[1:])
-    eventually(lambda: [each["state"] for each in house.json("table", "list")] == ["current"])
+    eventually(lambda: [table["state"] for table in house.json("table", "list")] == ["current"])
     assert service.stop() == 0
 
 

@@ -44,7 +44,7 @@ def test_what_is_typed_prints_what_the_page_shows(shell: PageShell) -> None:
         if block.kind == "console":
             types(shell, block)
         else:
-            (begin,) = [each for each in (*FILES, *PROGRAMS) if block.code.startswith(each)]
+            (begin,) = [begin for begin in (*FILES, *PROGRAMS) if block.code.startswith(begin)]
             file = shell.folder / FILES.get(begin, "program.py")
             file.write_text(shell.here(block.code))
             if begin in PROGRAMS:

@@ -38,7 +38,7 @@ def golden_log() -> Iterator[Callable[..., Golden]]:
         **copy: Any,
     ) -> Golden:
         """``path``: of a folder other than the golden one. ``store``: replaces the twin, which runs ``gets``."""
-        folder = Folder(path or next(each for each in (GOLDEN / case).iterdir() if each.is_dir()))
+        folder = Folder(path or next(path for path in (GOLDEN / case).iterdir() if path.is_dir()))
         place = TopicIdPartition(TopicId.of(b"golden-topic-id!"), 0)
         gets: list[Callable[[str], None]] = []
 

@@ -105,7 +105,7 @@ def test_ranges_hide_what_kafkas_consumer_hides_however_an_answer_cuts_transacti
         if log[offset][1] == "plain"
         or (
             log[offset][1] == "data"
-            and not any(each.producer_id == log[offset][0] and each.first <= offset <= each.last for each in ranges)
+            and not any(range.producer_id == log[offset][0] and range.first <= offset <= range.last for range in ranges)
         )
     }
     truth = aborted_transactions(log)

@@ -40,9 +40,9 @@ def test_a_scan_goes_on_behind_an_accepted_gap_and_ends_where_it_should(golden_l
     golden = golden_log(copies=1)
     start, end = accept(golden)
     offsets = [row[0] for row in golden_rows("transactions", PLAIN)]
-    assert read(golden.reader, 0, golden.folder.end()) == [each for each in offsets if not start <= each < end]
+    assert read(golden.reader, 0, golden.folder.end()) == [offset for offset in offsets if not start <= offset < end]
     assert read(golden.reader, start, end - 1) == []
-    assert read(golden.reader, 0, start + 1) == [each for each in offsets if each < start]
+    assert read(golden.reader, 0, start + 1) == [offset for offset in offsets if offset < start]
     assert golden.reader.offset_for_time("t", 0, TimestampMs(2**60)) is None
 
 

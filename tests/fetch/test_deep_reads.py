@@ -38,7 +38,7 @@ def store() -> MemoryStore:
 
 @pytest.fixture
 def segment(tmp_path: Path, store: MemoryStore) -> Iterator[RemoteSegment]:
-    assert {len(each) for each in BATCHES} == {SIZE}
+    assert {len(batch) for batch in BATCHES} == {SIZE}
     (tmp_path / f"{0:020d}.log").write_bytes(b"".join(BATCHES))
     (tmp_path / f"{0:020d}.index").write_bytes(struct.pack(">ii", 0, 0))
     (tmp_path / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")

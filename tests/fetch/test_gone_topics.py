@@ -73,9 +73,9 @@ def test_the_id_of_a_topic_that_is_there_is_refused_with_its_name(golden_log: Ma
 
 
 def test_an_id_that_no_fact_names_and_a_name_that_nobody_has_are_unknown(gone: Golden) -> None:
-    for each in ("t", "AAAAAAAAAAAAAAAAAAAAAQ"):
+    for name in ("t", "AAAAAAAAAAAAAAAAAAAAAQ"):
         with pytest.raises(UnknownTopic):
-            gone.reader.topic(each)
+            gone.reader.topic(name)
 
 
 def test_a_partition_is_placed_by_name_while_there_is_one_and_by_id_afterwards(golden_log: Make) -> None:

@@ -60,7 +60,7 @@ def read_as_planned(
     end = Offset(golden.segments[-1].offsets.end + 1)
     splits = plan(golden.reader, {("t", 0): (Offset(0), end)}, isolation=isolation, tier=Tier.REMOTE)
     pieces = [read_split(split, golden.tiers.store, None, piece_bytes=piece_bytes) for split in splits]
-    return [row[0] for each in pieces for row in rows_of(each)]
+    return [row[0] for piece in pieces for row in rows_of(piece)]
 
 
 def read(golden: Golden, isolation: Isolation = Isolation.READ_COMMITTED, piece_bytes: int = 1 << 20) -> list[int]:
@@ -92,7 +92,7 @@ def test_what_a_copy_shows_of_an_aborted_transaction_is_corrupt_and_named(
         read(golden, piece_bytes=piece_bytes)
     assert raised.value.facts["file"] == f"{golden.segments[1].object_key}.log"
     aborted = Folder(next((GOLDEN / CASE).glob("*-0"))).aborted()
-    missing = next(each for each in aborted if each.last == raised.value.facts["marker"])
+    missing = next(entry for entry in aborted if entry.last == raised.value.facts["marker"])
     assert raised.value.facts["producer"] == missing.producer_id
     assert raised.value.facts["offset"] in range(missing.first, missing.last)
     assert read(golden, Isolation.READ_UNCOMMITTED)
@@ -158,11 +158,11 @@ def test_a_broker_that_lists_other_transactions_than_its_markers_abort_is_found(
     aborted = [(7, Offset(3 * at)) for at, kind in enumerate(kinds) if kind == ABORT]
     last = [(7, Offset(3 * len(kinds)))] if undecided else []
     ranges = hidden_ranges(data, headers, aborted + choose.draw(st.sampled_from([[], last])), "t-0@0")
-    assert [(each.producer_id, each.first) for each in ranges][: len(aborted)] == aborted
+    assert [(entry.producer_id, entry.first) for entry in ranges][: len(aborted)] == aborted
     if aborted:
         left_out = choose.draw(st.sampled_from(aborted))
         with pytest.raises(CorruptData, match="aborted") as raised:
-            hidden_ranges(data, headers, [each for each in aborted if each != left_out], "t-0@0")
+            hidden_ranges(data, headers, [entry for entry in aborted if entry != left_out], "t-0@0")
         assert raised.value.facts == {
             "file": "t-0@0", "producer": 7, "offset": left_out[1], "marker": left_out[1] + 2
         }  # fmt: skip
@@ -215,8 +215,8 @@ def test_a_segment_whose_abort_lies_in_the_next_one_is_found_by_that_ones_marker
     golden_log: NewGolden, tmp_path: Path
 ) -> None:
     golden = golden_log(CASE, path=folder_without(tmp_path, LATER, spanning(LATER)))
-    findings = {each.segment_id: each.what for each in verify(golden)}
-    before = [each for each in golden.segments if each.offsets.end < LATER]
-    wrong = {each.segment_id for each in before} & findings.keys()
+    findings = {finding.segment_id: finding.what for finding in verify(golden)}
+    before = [segment for segment in golden.segments if segment.offsets.end < LATER]
+    wrong = {segment.segment_id for segment in before} & findings.keys()
     assert wrong
-    assert all("aborted transaction would be shown" in findings[each] for each in wrong)
+    assert all("aborted transaction would be shown" in findings[segment] for segment in wrong)

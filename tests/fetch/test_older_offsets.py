@@ -95,7 +95,7 @@ def test_a_marker_can_be_the_first_or_the_latest_of_a_time(golden_log: Make) -> 
     records = {row[0] for row in golden_rows("transactions", Isolation.READ_UNCOMMITTED)}
     golden.local.delete_records(golden.folder.bases[-1])
     firsts = [golden.reader.first_remote("t", 0, time) for _, time in rows]
-    assert any(each is not None and each[0] not in records for each in firsts)
+    assert any(row is not None and row[0] not in records for row in firsts)
 
 
 def test_nothing_is_said_of_what_may_be_a_branch_that_was_lost(golden_log: Make) -> None:

@@ -112,7 +112,7 @@ def real(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Itera
             cache = Cache(memory=1 << 20)
             with closing(open_reader(tiers.view, broker, store, SystemClock(), Reading(cache))) as reader:
                 places = [(isolation, offset) for isolation in BOTH for offset in beside(edges)]
-                before = {each: answer(reader, *each, Tier.LOCAL) for each in places}
+                before = {place: answer(reader, *place, Tier.LOCAL) for place in places}
                 broker.control.delete_records_on(BrokerId(1), TOPIC, 0, Offset(border))
                 yield Real(reader, broker, store, expected, border, end, edges, before)
 

@@ -317,7 +317,7 @@ def test_a_chunk_table_that_ends_too_early_hides_nothing(
     manifest = read_manifest(store, key)
     block = manifest.tierstate
     assert block is not None
-    firsts = tuple(each if each is None or each < 4 else None for each in block.chunk_first_offsets)
+    firsts = tuple(offset if offset is None or offset < 4 else None for offset in block.chunk_first_offsets)
     store.delete(object_key(key, ObjectKind.MANIFEST))
     put_manifest(store, key, with_own_size(replace(manifest, tierstate=replace(block, chunk_first_offsets=firsts))))
     with pytest.raises(CorruptData, match="another chunk than its manifest says"):

@@ -81,7 +81,7 @@ def opened(golden: Golden, state_dir: Path, metrics: Metrics, told: list[Event],
 
 
 def sample(metrics: Metrics, line: str) -> float:
-    lines = [each for each in metrics.exposition().decode().splitlines() if each.startswith(line + " ")]
+    lines = [text for text in metrics.exposition().decode().splitlines() if text.startswith(line + " ")]
     return float(lines[0].rpartition(" ")[2])
 
 

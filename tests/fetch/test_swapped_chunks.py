@@ -153,7 +153,7 @@ def test_whole_batches_that_changed_places_are_corrupt_too(
     assert [row[0] for row in read(store, segment, read_bytes)] == list(range(RECORDS * BATCHES - (not full)))
     log_key = object_key(segment.object_key, ObjectKind.LOG)
     stored = store.get(log_key)
-    chunks = [stored[each.stored_start : each.stored_stop] for each in read_manifest(store, segment.object_key).chunks]
+    chunks = [stored[part.stored_start : part.stored_stop] for part in read_manifest(store, segment.object_key).chunks]
     assert len(chunks) == BATCHES
     message = "does not begin where|follow the last" if full else "do not increase" if foreign else "another chunk"
     for one, other in combinations(range(BATCHES if full else BATCHES - 1), 2):

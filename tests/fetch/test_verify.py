@@ -38,11 +38,11 @@ def facts(*segments: RemoteSegment) -> Iterator[LiveFact]:
     """Yield a term, its log start 0, and the facts of these copied segments."""
     yield BUILD.leader(0, 1, lineage=LINEAGE)
     yield BUILD.log_start(1, TERM, 0)
-    for at, each in enumerate(segments):
-        started = BUILD.attempt(1, TERM, each.offsets.start, each.offsets.end)
-        started = replace(started, segment_id=each.segment_id, object_key=each.object_key)
+    for at, segment in enumerate(segments):
+        started = BUILD.attempt(1, TERM, segment.offsets.start, segment.offsets.end)
+        started = replace(started, segment_id=segment.segment_id, object_key=segment.object_key)
         yield BUILD.live(2 + 2 * at, SegmentCopyStarted(started))
-        yield BUILD.live(3 + 2 * at, SegmentCopyFinished(each))
+        yield BUILD.live(3 + 2 * at, SegmentCopyFinished(segment))
 
 
 def findings(*live: LiveFact, within: LocalBounds | None = None) -> list[Finding]:
@@ -50,7 +50,7 @@ def findings(*live: LiveFact, within: LocalBounds | None = None) -> list[Finding
 
 
 def only(found: list[Finding], severity: Severity, what: str) -> Finding:
-    assert [(each.severity, what in each.what) for each in found] == [(severity, True)], found
+    assert [(finding.severity, what in finding.what) for finding in found] == [(severity, True)], found
     return found[0]
 
 
@@ -77,7 +77,7 @@ def test_overlaps_are_told_with_their_bytes() -> None:
     again = segment(4, 50, 149)
     live = list(facts(*CLEAN, again))
     problems = findings(*live)
-    assert {each.what for each in problems} == {"overlaps others: about 500 bytes of it are served by them"}
+    assert {problem.what for problem in problems} == {"overlaps others: about 500 bytes of it are served by them"}
     assert overlap_bytes(BUILD.view(*live)) == 1000
 
 
@@ -90,8 +90,8 @@ def test_a_segment_out_of_lineage_is_told() -> None:
 def test_an_unknown_lineage_is_told() -> None:
     live = [BUILD.leader(0, 1, lineage=Lineage.of((1, 250))), *list(facts(*CLEAN))[1:]]
     problems = findings(*live)
-    assert any(each.what.startswith("lineage unknown") for each in problems)
-    assert any(each.severity is Severity.GAP for each in problems)
+    assert any(problem.what.startswith("lineage unknown") for problem in problems)
+    assert any(problem.severity is Severity.GAP for problem in problems)
 
 
 @pytest.mark.parametrize(
@@ -107,8 +107,8 @@ def test_an_unknown_lineage_is_told() -> None:
 )
 def test_a_descriptor_that_contradicts_itself_is_corrupt(change: dict[str, Any], what: str) -> None:
     broken = replace(CLEAN[1], **change)
-    problems = [each for each in findings(*facts(CLEAN[0], broken, CLEAN[2])) if each.segment_id == broken.segment_id]
-    assert any(each.severity is Severity.CORRUPT and what in each.what for each in problems)
+    problems = [one for one in findings(*facts(CLEAN[0], broken, CLEAN[2])) if one.segment_id == broken.segment_id]
+    assert any(problem.severity is Severity.CORRUPT and what in problem.what for problem in problems)
 
 
 def test_a_log_cut_inside_a_segment_before_it_was_copied_is_clean_from_the_log_start_on() -> None:
@@ -118,12 +118,12 @@ def test_a_log_cut_inside_a_segment_before_it_was_copied_is_clean_from_the_log_s
     at = live[-1].position + 1
     assert not findings(*live, BUILD.log_start(at, TERM, 40), within=bounds(local_start=300))
     gaps = findings(*live, BUILD.log_start(at, TERM, 39), within=bounds(local_start=300))
-    assert [each.what.split(" belong")[0] for each in gaps] == ["offsets 39..39", "out of lineage: 1 of its offsets"]
+    assert [one.what.split(" belong")[0] for one in gaps] == ["offsets 39..39", "out of lineage: 1 of its offsets"]
 
 
 def test_an_epoch_later_than_the_term_that_copied_it_is_corrupt() -> None:
     broken = replace(CLEAN[2], leader_epochs=Lineage.of((2, 200)))
-    texts = [each.what for each in findings(*facts(*CLEAN[:2], broken)) if each.severity is Severity.CORRUPT]
+    texts = [finding.what for finding in findings(*facts(*CLEAN[:2], broken)) if finding.severity is Severity.CORRUPT]
     assert texts == [f"its epoch 2 is later than the term that copied it, {TERM}"]
 
 
@@ -136,10 +136,10 @@ def test_a_max_timestamp_of_the_future_is_told_and_a_little_skew_is_not() -> Non
 def test_a_recovery_began_the_copy_anew_in_no_brokers_name() -> None:
     live = list(facts(*CLEAN))
     begun = [
-        replace(each, fact=SegmentCopyStarted(replace(each.fact.attempt, broker_id=BrokerId(-1))))
-        if isinstance(each.fact, SegmentCopyStarted)
-        else each
-        for each in live
+        replace(old, fact=SegmentCopyStarted(replace(old.fact.attempt, broker_id=BrokerId(-1))))
+        if isinstance(old.fact, SegmentCopyStarted)
+        else old
+        for old in live
     ]
     assert begun != live
     assert not findings(*begun)
@@ -155,7 +155,7 @@ def test_an_attempt_that_its_descriptor_disagrees_with_is_corrupt() -> None:
         for live in facts(*CLEAN)
     ]
     problems = findings(*moved)
-    assert any(each.severity is Severity.CORRUPT and "contradiction" in each.what for each in problems)
+    assert any(problem.severity is Severity.CORRUPT and "contradiction" in problem.what for problem in problems)
 
 
 def test_a_delete_that_stands_and_one_that_describes_another_segment() -> None:
@@ -165,7 +165,7 @@ def test_a_delete_that_stands_and_one_that_describes_another_segment() -> None:
     only(findings(*deleted, BUILD.live(50, fact)), Severity.WAITING, f"a delete stands since {NOW} (log-start)")
     fact = replace(fact, subject=replace(lone, record_count=1))
     problems = findings(*deleted, BUILD.live(50, fact))
-    assert [each.severity for each in problems] == [Severity.WAITING, Severity.CORRUPT]
+    assert [problem.severity for problem in problems] == [Severity.WAITING, Severity.CORRUPT]
 
 
 def test_a_finished_delete_and_an_abandoned_copy_are_told() -> None:

@@ -51,7 +51,7 @@ def verify(
 
 
 def only(found: list[Finding], level: int, severity: Severity, key: str, what: str) -> None:
-    assert [(each.level, each.severity, each.object) for each in found] == [(level, severity, key)], found
+    assert [(finding.level, finding.severity, finding.object) for finding in found] == [(level, severity, key)], found
     assert what in found[0].what
 
 
@@ -88,8 +88,8 @@ def test_what_was_checked_is_counted(world: World, segment: RemoteSegment) -> No
     assert verifier.checked.segments == sum(done) == len(view.readable)
     assert verifier.checked.objects == 3 * len(view.readable)
     assert verifier.checked.object_bytes == view.remote_bytes
-    indexes = sum(each.indexes_object_bytes for each in view.readable)
-    assert verifier.checked.bytes_read == sum(each.log_bytes for each in view.readable) + indexes
+    indexes = sum(segment.indexes_object_bytes for segment in view.readable)
+    assert verifier.checked.bytes_read == sum(segment.log_bytes for segment in view.readable) + indexes
 
 
 @pytest.mark.parametrize("kind", list(ObjectKind))
@@ -130,10 +130,10 @@ def with_manifest(world: World, segment: RemoteSegment, change: Callable[[Segmen
     rewrite(world, segment, change)
     fact = replace(segment, manifest_bytes=len(world.store.get(key)))
     view = world.view()
-    view = replace(view, readable=tuple(fact if each == segment else each for each in view.readable))
+    view = replace(view, readable=tuple(fact if old == segment else old for old in view.readable))
     findings = verify(world, view=view, look=lambda: view)
-    assert {(each.level, each.severity, each.object) for each in findings} == {(2, "corrupt", key)}
-    return "; ".join(each.what for each in findings)
+    assert {(finding.level, finding.severity, finding.object) for finding in findings} == {(2, "corrupt", key)}
+    return "; ".join(finding.what for finding in findings)
 
 
 @pytest.mark.parametrize(
@@ -192,8 +192,8 @@ def test_objects_that_no_fact_names_are_orphans_and_counted(world: World, segmen
 
 def test_what_a_copy_began_while_we_looked_is_no_orphan(world: World, segment: RemoteSegment) -> None:
     view = world.view()
-    earlier = replace(view, segments={sid: each for sid, each in view.segments.items() if sid != segment.segment_id})
-    earlier = replace(earlier, readable=tuple(each for each in view.readable if each != segment))
+    earlier = replace(view, segments={sid: one for sid, one in view.segments.items() if sid != segment.segment_id})
+    earlier = replace(earlier, readable=tuple(one for one in view.readable if one != segment))
     assert not verify(world, view=earlier)
     assert len(verify(world, view=earlier, look=lambda: earlier)) == 3
 
@@ -212,8 +212,8 @@ def test_objects_of_a_finished_delete_are_told(world: World, segment: RemoteSegm
     assert not verify(world)
     reign.append(SegmentDeleteFinished(segment, reign.term, reign.counter(), reign.now()))
     findings = verify(world)
-    assert {each.object for each in findings} == set(object_keys(segment))
-    assert {(each.level, each.severity, each.segment_id) for each in findings} == {(1, "finding", segment.segment_id)}
+    assert {finding.object for finding in findings} == set(object_keys(segment))
+    assert {(item.level, item.severity, item.segment_id) for item in findings} == {(1, "finding", segment.segment_id)}
 
 
 def test_a_store_that_does_not_answer_is_no_finding(world: World, segment: RemoteSegment) -> None:

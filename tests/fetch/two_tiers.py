@@ -81,7 +81,7 @@ def rows(batches: Iterable[pa.RecordBatch]) -> list[Row]:
         times = batch.column("timestamp").cast(pa.timestamp("ms", "UTC")).cast(pa.int64()).to_pylist()
         columns = [batch.column(name).to_pylist() for name in ("offset", "timestampType", "key", "value", "headers")]
         for time, offset, kind, key, value, headers in zip(times, *columns, strict=True):
-            pairs = tuple((each["key"], each["value"]) for each in headers or ())
+            pairs = tuple((header["key"], header["value"]) for header in headers or ())
             records.append((offset, time, kind, key, value, pairs))
     return records
 
@@ -212,7 +212,7 @@ class TwoTiers:
     ) -> RemoteSegment:
         base, log = attempt.offsets.start, folder.file(attempt.offsets.start, ".log")
         headers = list(iter_batches(log, source="folder"))
-        touching = tuple(each for each in folder.aborted() if each.first <= attempt.offsets.end and each.last >= base)
+        touching = tuple(span for span in folder.aborted() if span.first <= attempt.offsets.end and span.last >= base)
         if many_aborted:  # by a producer that wrote nothing here
             touching += tuple(AbortedRange(10**6, Offset(base), Offset(base + n)) for n in range(MAX_INLINE_ENTRIES))
         source = SegmentSource(
@@ -327,9 +327,9 @@ class FolderTier:
         last = Offset(kept[-1].last_offset)
         aborted: tuple[AbortedRange, ...] = ()
         if spec.isolation is Isolation.READ_COMMITTED:
-            listed = [(each.producer_id, each.first) for each in self._aborted if each.last >= spec.offset]
+            listed = [(span.producer_id, span.first) for span in self._aborted if span.last >= spec.offset]
             markers = sorted(
-                (each.last, each.producer_id) for each in self._aborted if spec.offset <= each.last <= last
+                (span.last, span.producer_id) for span in self._aborted if spec.offset <= span.last <= last
             )
             aborted = closed_ranges(listed, [(producer, at) for at, producer in markers], last)
         return LocalPiece(data, aborted, Offset(last + 1), bounds)
@@ -355,7 +355,7 @@ class FolderTier:
         """Move the local start to ``before``; the broker forgets the epochs that end there."""
         self.local_start = before
         covering = [epoch for epoch, start in self.epochs if start <= before][-1:]
-        self.epochs = [(epoch, before) for epoch in covering] + [each for each in self.epochs if each[1] > before]
+        self.epochs = [(epoch, before) for epoch in covering] + [entry for entry in self.epochs if entry[1] > before]
 
     def offset_at(
         self, topic: str, partition: TopicIdPartition, timestamp: TimestampMs

@@ -135,7 +135,7 @@ class Archived:
         return read_archive(self.store, chain_of(self.store, self.place))
 
     def read(self) -> list[tuple[Entry, TimestampMs]]:
-        return [(each.entry, each.timestamp) for piece in self.pieces() for each in piece.entries]
+        return [(entry.entry, entry.timestamp) for piece in self.pieces() for entry in piece.entries]
 
     def said(self) -> list[tuple[Entry, TimestampMs]]:
         """Return all entries of the topic with their timestamps."""
@@ -146,7 +146,7 @@ class Archived:
 
     def problems(self) -> list[tuple[str, int | None, str]]:
         problems = verify_archive(self.store, self.place)
-        return [(each.object_key.rpartition("/")[2], each.position, each.problem) for each in problems]
+        return [(problem.object_key.rpartition("/")[2], problem.position, problem.problem) for problem in problems]
 
     def forked(self) -> Archived:
         """Return a world with the same past, which goes on independently."""
@@ -159,8 +159,8 @@ class Archived:
             other.clock.advance((time - other.clock.now_ms()) / 1000)
             other.topic.append(0, entry.key, entry.value)
         other.clock.advance((self.clock.now_ms() - other.clock.now_ms()) / 1000)
-        for each in self.store.list():
-            other.store.put_if_absent(each.key, self.store.get(each.key))
+        for info in self.store.list():
+            other.store.put_if_absent(info.key, self.store.get(info.key))
         return other
 
     def overwrite(self, key: str, data: bytes) -> None:

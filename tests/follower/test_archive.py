@@ -217,7 +217,7 @@ def test_a_piece_of_another_history_does_not_fit_into_the_chain() -> None:
     other.archived(0, 3)
     name = world.names[1]
     world.overwrite(name.key, other.store.get(name.key))
-    assert [key for key, _, _ in world.problems()] == [each.key.rpartition("/")[2] for each in world.names[1:]]
+    assert [key for key, _, _ in world.problems()] == [name.key.rpartition("/")[2] for name in world.names[1:]]
     with pytest.raises(CorruptData, match="does not continue"):
         world.read()
 

@@ -47,12 +47,12 @@ def ask() -> Iterator[Ask]:
         return AskedView(lambda: hand_over(control, "view"), PARTITIONS)
 
     yield made
-    for each in controls:
-        each.shutdown(socket.SHUT_RDWR)
+    for peer in controls:
+        peer.shutdown(socket.SHUT_RDWR)
     for thread in hearing:
         thread.join()
-    for each in controls:
-        each.close()
+    for peer in controls:
+        peer.close()
 
 
 def facts_of(seed: int, count: int) -> Iterator[Fact]:
@@ -101,7 +101,7 @@ def test_of_many_who_ask_at_once_about_what_changed_one_is_sent_it(said: Topic, 
     with ThreadPoolExecutor(16) as pool:
         views = list(pool.map(view.partition, [partition(0)] * 16))
     assert len(views[0].segments) == 300
-    assert all(each is views[0] for each in views)
+    assert all(view is views[0] for view in views)
 
 
 def test_errors_are_those_of_the_view_with_their_facts(said: Topic, follow: Follow, ask: Ask) -> None:

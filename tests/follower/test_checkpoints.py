@@ -214,7 +214,7 @@ def test_a_checkpoint_is_used_once_in_the_life_of_a_process(in_memory: World) ->
     seed = CheckpointSeed(in_memory.said.topic, in_memory.objects, identity(), in_memory.clock, in_memory._refused)
     end = in_memory.said.topic.end(in_memory.number)
     headers = [seed(in_memory.new_store(), in_memory.number, end) for _ in range(3)]
-    assert [each.position if each else None for each in headers] == [3, 2, None]
+    assert [header.position if header else None for header in headers] == [3, 2, None]
 
 
 # --- keeping, and crashes ---------------------------------------------------------------------------------------------
@@ -268,4 +268,4 @@ def test_the_checkpoints_of_all_tier_state_partitions_are_one_line_of_the_log(tm
     open_view(topic, "cluster", clock, Following(seed=seed, tail=False), state_dir=tmp_path).close()
     (used,) = events
     assert isinstance(used, CheckpointUsed)
-    assert used.positions == tuple(int(topic.end(each)) if each in with_facts else -1 for each in numbers)
+    assert used.positions == tuple(int(topic.end(number)) if number in with_facts else -1 for number in numbers)

@@ -156,7 +156,7 @@ def test_a_view_of_something_else_is_rebuilt(said: Topic, tmp_path: Path, what: 
     follower = open_view(
         said.topic, "cluster", ManualClock(), Following(tail=False, listener=events.append), state_dir=tmp_path
     )
-    assert "another tier-state topic" in next(each for each in events if isinstance(each, ViewRebuilt)).reason
+    assert "another tier-state topic" in next(event for event in events if isinstance(event, ViewRebuilt)).reason
     assert follower.partition(partition(0)).leader == leader
     follower.close()
 

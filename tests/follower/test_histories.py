@@ -160,8 +160,8 @@ def test_a_store_that_is_away_for_a_while_changes_nothing_that_is_known() -> Non
 def test_a_look_costs_one_list_and_a_small_read_and_comes_once_a_minute() -> None:
     world, calls = Archived().archived(10), list[str]()
     objects = MemoryStore(world.clock, lambda operation, key, writes: calls.append(operation))
-    for each in world.store.list():
-        objects.put_if_absent(each.key, world.store.get(each.key))
+    for info in world.store.list():
+        objects.put_if_absent(info.key, world.store.get(info.key))
     world.store = objects
     seen = archives(world)
     seen.problem(0)
@@ -225,7 +225,7 @@ def test_histories_are_kept_apart() -> None:
     moved = world.store.get(world.names[0].key)
     stranger = first[0].piece(10, 25)
     world.store.put_if_absent(stranger, moved)
-    problems = [each.problem for each in verify_archive(world.store, TierPlace(world.topic.topic_id, 0))]
+    problems = [problem.problem for problem in verify_archive(world.store, TierPlace(world.topic.topic_id, 0))]
     assert any("under another's name" in problem for problem in problems)
 
 
@@ -293,8 +293,8 @@ def test_where_they_part_is_found_and_what_was_lost() -> None:
     world = restored()
     parting = find_parting(world.topic, world.shelf)
     assert (parting.common, parting.at) == (5, 6)
-    assert [each.position for each in parting.lost] == [6, 7, 8, 9]
-    assert [each.entry.key for each in parting.lost] == [key_of(number) for number in range(6, 10)]
+    assert [record.position for record in parting.lost] == [6, 7, 8, 9]
+    assert [record.entry.key for record in parting.lost] == [key_of(number) for number in range(6, 10)]
 
 
 def test_a_topic_that_only_ends_too_early_parts_at_its_end() -> None:

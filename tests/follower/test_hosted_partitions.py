@@ -23,7 +23,7 @@ from tierstate.state.keys import TOPIC_META_KEY, tier_partition_of
 from tierstate.state.offsets import Position
 
 NUMBER = tier_partition_of(partition(0), PARTITIONS)
-MINE, THEIRS, LATER = [each for each in range(99) if tier_partition_of(partition(each), PARTITIONS) == NUMBER][:3]
+MINE, THEIRS, LATER = [number for number in range(99) if tier_partition_of(partition(number), PARTITIONS) == NUMBER][:3]
 
 
 class Hosted:

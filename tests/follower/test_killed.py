@@ -125,8 +125,8 @@ def test_a_follower_that_is_killed_now_and_then_loses_and_invents_nothing(killed
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_a_follower_that_is_killed_two_hundred_times_loses_and_invents_nothing(tmp_path: Path) -> None:
-    for each in range(20):
-        (tmp_path / str(each)).mkdir()
-        killed = Round(tmp_path / str(each), seed=each)
+    for nth in range(20):
+        (tmp_path / str(nth)).mkdir()
+        killed = Round(tmp_path / str(nth), seed=nth)
         for number in range(10):
             killed.run(number)

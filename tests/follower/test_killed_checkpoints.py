@@ -96,9 +96,9 @@ class Written:
         self.round.topic.refresh()
         for left in self.state.glob("tmp*"):
             shutil.rmtree(left)
-        for each in range(PARTITIONS):
-            for name in {*self.names(each)} - self.seen:
-                self.check(each, name)
+        for at in range(PARTITIONS):
+            for name in {*self.names(at)} - self.seen:
+                self.check(at, name)
                 self.seen.add(name)
         self.start()
 
@@ -126,9 +126,9 @@ def test_a_checkpoint_is_there_whole_or_not_at_all_when_its_writer_is_killed(tmp
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_two_hundred_kills_leave_only_whole_checkpoints(tmp_path: Path) -> None:
-    for each in range(20):
-        (tmp_path / str(each)).mkdir()
-        written = Written(tmp_path / str(each), seed=each)
+    for nth in range(20):
+        (tmp_path / str(nth)).mkdir()
+        written = Written(tmp_path / str(nth), seed=nth)
         for number in range(10):
             written.run(number)
         assert written.seen

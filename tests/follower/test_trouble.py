@@ -217,8 +217,8 @@ def test_a_checkpoint_of_a_lost_branch_is_not_built_upon(said: Topic, tmp_path: 
     leader = elected(0, 3, 1)
     at = said.say(leader)
     said.topic.truncate(NUMBER, 1)
-    for each in range(more):  # one: the checkpoint stands exactly at the end, and nothing is left to read
-        said.say(log_start(0, 5 + each, leader, at, counter=each))
+    for counter in range(more):  # one: the checkpoint stands exactly at the end, and nothing is left to read
+        said.say(log_start(0, 5 + counter, leader, at, counter=counter))
     ghost = log_start(0, 99, leader, at, counter=7)
 
     def seed(store: ViewStore, number: int, end: Position) -> None:

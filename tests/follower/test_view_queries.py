@@ -41,7 +41,7 @@ def test_an_offset_has_at_most_one_segment(view: PartitionView, offset: int, bas
 
 def test_the_segments_of_a_range_come_in_order(view: PartitionView) -> None:
     def bases(start: int, end: int) -> list[int]:
-        return [each.offsets.start for each in view.in_range(OffsetRange(Offset(start), Offset(end)))]
+        return [segment.offsets.start for segment in view.in_range(OffsetRange(Offset(start), Offset(end)))]
 
     assert bases(0, 1_000) == [100, 200, 400]
     assert bases(199, 200) == [100, 200]

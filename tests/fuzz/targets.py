@@ -211,8 +211,8 @@ def _hex_strings(value: object) -> Iterator[str]:
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, list):
-        for each in value:
-            yield from _hex_strings(each)
+        for item in value:
+            yield from _hex_strings(item)
     elif isinstance(value, str) and value.startswith("c301") and len(value) % 2 == 0:
         yield value
 
