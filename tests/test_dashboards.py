@@ -127,7 +127,7 @@ def test_every_metric_that_is_declared_is_exposed_by_a_process_that_serves(expos
 
 
 @pytest.mark.kafka
-def test_what_is_really_exposed_is_in_the_table_of_actions_and_named_by_the_rules_of_prometheus(
+def test_exposed_metrics_are_in_the_table_of_actions_and_have_names_by_prometheus_rules(
     exposed: Exposed,
 ) -> None:
     types = {name: kind for page in exposed.pages.values() for name, kind in exposed_types(page).items()}
@@ -355,7 +355,7 @@ def known(name: str, matchers: Mapping[str, str]) -> Metric:
         ("2 * (1 - sum(lag))", set()),
     ],
 )
-def test_what_prometheus_reads_is_read(text: str, labels: set[str]) -> None:
+def test_expressions_that_prometheus_reads_are_read(text: str, labels: set[str]) -> None:
     assert promql.read(text, known).labels == labels
 
 
@@ -388,6 +388,6 @@ def test_what_prometheus_reads_is_read(text: str, labels: set[str]) -> None:
         ("by (topic) sum(lag)", "begins"),
     ],
 )
-def test_what_prometheus_refuses_or_would_never_match_is_refused(text: str, why: str) -> None:
+def test_expressions_that_prometheus_refuses_or_never_matches_are_refused(text: str, why: str) -> None:
     with pytest.raises(PromqlError, match=re.escape(why)):
         promql.read(text, known)

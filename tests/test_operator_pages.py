@@ -109,7 +109,7 @@ def test_a_flag_that_does_not_exist_is_noticed() -> None:
             parse(words_of(wrong))
 
 
-def test_what_acts_on_the_page_for_an_outage_says_so() -> None:
+def test_commands_that_change_something_are_marked_on_the_page_for_an_outage() -> None:
     """A person in a hurry types what is on the page: a command that changes something needs a warning there."""
     acting = {"pause", "resume", "disable", "init", "agent", "certify", "sandbox"}
     for _, code in FENCE.findall(ON_FIRE.read_text()):
@@ -219,7 +219,7 @@ def test_an_alert_leads_to_the_reference_or_to_the_page_for_an_outage(rule: dict
     assert text_under(ROOT / page, anchor)
 
 
-def test_what_gets_somebody_up_is_on_the_page_for_an_outage() -> None:
+def test_critical_alerts_are_on_the_page_for_an_outage() -> None:
     there = {name.removeprefix("operations.md#") for name in LINK.findall(ON_FIRE.read_text())}
     critical = [rule["annotations"]["runbook"] for rule in ALERTS if rule["labels"]["severity"] == "critical"]
     assert critical

@@ -22,12 +22,12 @@ def rooms() -> set[str]:
     return {path.parent.name for path in ROOT.glob("*/__init__.py")} - OUTSIDE
 
 
-def test_every_room_has_its_relative_link_and_every_link_its_room() -> None:
+def test_every_package_has_its_relative_link_and_every_link_its_package() -> None:
     links = {path.name: os.readlink(path) for path in (ROOT / "src" / "tierstate").iterdir() if path.is_symlink()}
     assert links == {name: f"../../{name}" for name in rooms() | {"__init__.py", "py.typed"}}
 
 
-def test_the_import_contract_names_every_room() -> None:
+def test_the_import_contract_names_every_package() -> None:
     config = tomllib.loads((ROOT / "pyproject.toml").read_text())
     layers = config["tool"]["importlinter"]["contracts"][0]["layers"]
     assert {name.strip() for layer in layers for name in layer.split("|")} == rooms()

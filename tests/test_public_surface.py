@@ -38,7 +38,7 @@ def test_a_name_that_does_not_exist_is_an_attribute_error() -> None:
         getattr(tierstate, missing)
 
 
-def test_importing_tierstate_imports_no_room() -> None:
+def test_importing_tierstate_imports_no_package() -> None:
     code = "import sys, tierstate; print([name for name in sys.modules if name.startswith('tierstate.')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT / "docs")
     assert done.stdout.strip() == "[]"

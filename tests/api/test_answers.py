@@ -79,7 +79,7 @@ def test_fewer_are_there_than_were_asked_for() -> None:
     assert (len(answer.content.splitlines()), answer.headers["x-next-offset"]) == (8, "8")
 
 
-def test_what_cannot_be_had_behind_the_seam_leaves_the_answer_as_far_as_it_is() -> None:
+def test_an_error_behind_the_seam_leaves_the_records_before_it() -> None:
     reader = reader_of(*[b"value"] * 8, local_start=5)
 
     def before(offset: int) -> None:

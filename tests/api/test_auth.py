@@ -49,7 +49,7 @@ def test_with_a_token_the_gateway_answers(guarded: Call) -> None:
     assert guarded("/v1/topics", headers={"authorization": "bearer secret-b"}).status_code == 200
 
 
-def test_two_authorization_headers_are_nobodys(guarded: Call) -> None:
+def test_two_authorization_headers_prove_no_caller(guarded: Call) -> None:
     both = [("authorization", "Bearer secret-a"), ("authorization", "Bearer secret-b")]
     answer = guarded("/v1/topics", headers=both)
     assert (answer.status_code, answer.json()["message"]) == (400, "more than one Authorization header")
@@ -80,7 +80,7 @@ def test_a_token_ends_when_its_line_says(tokens: Tokens, clock: ManualClock) -> 
     assert ask("/v1/topics", headers=bearer("other")).status_code == 200
 
 
-def test_the_file_is_read_again_when_it_changes_and_a_broken_one_lets_nobody_in(tokens: Tokens) -> None:
+def test_a_changed_file_is_read_again_and_a_broken_one_lets_no_caller_in(tokens: Tokens) -> None:
     ask = gateway_asking(tokens(token_line("secret", "ann")))
     assert ask("/v1/topics", headers=bearer("secret")).status_code == 200
     auth = tokens(token_line("another", "ann"))
@@ -199,7 +199,7 @@ def test_a_certificates_subject_is_written_as_kafka_writes_it() -> None:
         (Gateway(auth=GatewayAuth(certificates="cn")), "client_ca"),
     ],
 )
-def test_what_would_be_open_to_strangers_is_refused(settings: Gateway, word: str) -> None:
+def test_settings_that_let_strangers_in_are_refused(settings: Gateway, word: str) -> None:
     with pytest.raises(InvalidSettings, match=word):
         create_app(FetchService(MemoryReader(), settings, ManualClock()))
 
@@ -214,7 +214,7 @@ def test_what_would_be_open_to_strangers_is_refused(settings: Gateway, word: str
         Gateway(auth=GatewayAuth(certificates="cn"), tls=GatewayTls(client_ca=Path("ca.pem"))),
     ],
 )
-def test_what_was_said_by_name_is_not(settings: Gateway) -> None:
+def test_settings_that_are_safe_or_open_on_purpose_are_accepted(settings: Gateway) -> None:
     create_app(FetchService(MemoryReader(), settings, ManualClock()))
 
 

@@ -68,7 +68,7 @@ def dribbled(client: socket.socket) -> int:
 
 
 @pytest.mark.parametrize("limit", ["connections", "connections_per_address"])
-def test_connections_beyond_what_is_allowed_are_told_so_and_the_others_go_on(
+def test_connections_beyond_the_limit_are_refused_and_the_others_go_on(
     serve: Serve, reader: MemoryReader, limit: str
 ) -> None:
     running = serve(reader, **{limit: 3})
@@ -107,7 +107,7 @@ def shaken(running: Running) -> Iterator[ssl.SSLSocket]:
         yield wrapped
 
 
-def test_a_renewed_certificate_is_shown_to_new_clients_and_no_call_fails_meanwhile(
+def test_new_clients_see_a_renewed_certificate_and_no_call_fails(
     serve: Serve, reader: MemoryReader, tls: GatewayTls, tmp_path: Path
 ) -> None:
     running = serve(reader, tls=tls)
@@ -296,7 +296,7 @@ def test_an_answer_that_cannot_be_finished_is_reset_and_not_ended() -> None:
 
 
 @pytest.mark.parametrize("counted", [True, False], ids=["length", "chunked"])
-def test_the_end_of_an_answer_does_not_wait_for_the_next_turn_of_the_loop(counted: bool) -> None:
+def test_the_end_of_an_answer_does_not_wait_for_the_next_iteration(counted: bool) -> None:
     """The next iteration comes after the answers of all other clients. Here it comes when the client has everything."""
     large, last = b"x" * 2 * SMALL_BYTES, b"the end"
     whole, in_time = threading.Event(), list[bool]()
@@ -318,7 +318,7 @@ def test_the_end_of_an_answer_does_not_wait_for_the_next_turn_of_the_loop(counte
     assert in_time == [True]
 
 
-def test_readers_beside_hundreds_that_stopped_are_answered(serve: Serve, reader: MemoryReader) -> None:
+def test_readers_are_answered_while_hundreds_of_others_have_stopped(serve: Serve, reader: MemoryReader) -> None:
     running = serve(reader, memory=64 << 20)
     request = f"GET {RECORDS}?offset=0&max_bytes=12000000 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
     with ExitStack() as opened, ThreadPoolExecutor(4) as pool:

@@ -95,7 +95,7 @@ def test_topics_in_trouble_stand_first_with_their_trouble_in_words(seen: Seen) -
     assert "3 topics" in text
 
 
-def test_who_has_no_token_sees_nothing_and_who_types_one_sees_what_it_may(
+def test_a_user_without_a_token_sees_nothing_and_one_with_a_token_its_topics(
     page: Browser, records: MemoryReader, tokens: Tokens
 ) -> None:
     with serving(records, tokens(token_line("secret", "ann"))) as guarded:
@@ -135,7 +135,7 @@ def test_what_producers_wrote_is_text_and_never_markup(seen: Seen) -> None:
     assert HOSTILE in text
 
 
-def test_an_error_is_said_where_the_records_would_be(seen: Seen) -> None:
+def test_an_error_is_shown_in_place_of_the_records(seen: Seen) -> None:
     assert seen("#/calm/0/99", "offset out of range")
 
 
@@ -145,11 +145,11 @@ def test_the_page_of_records_shows_its_own_partition_alone(seen: Seen, page: Bro
     assert page.run("document.querySelectorAll('.partition').length") == 1
 
 
-def test_a_topic_that_is_not_there_is_said(seen: Seen) -> None:
+def test_a_missing_topic_is_reported(seen: Seen) -> None:
     assert seen("#/nobody", "no such topic")
 
 
-def test_what_only_the_agent_knows_is_on_the_page_in_its_own_words(seen: Seen) -> None:
+def test_the_page_shows_the_agents_own_words(seen: Seen) -> None:
     text = seen("#/calm", "not trimmed")
     assert "not copied: copying is paused" in text
     assert "not trimmed: group <b>audit</b> has not read it" in text
@@ -158,7 +158,7 @@ def test_what_only_the_agent_knows_is_on_the_page_in_its_own_words(seen: Seen) -
     assert "not erased" not in text
 
 
-def test_a_silent_agent_is_said_to_be_silent(seen: Seen) -> None:
+def test_a_silent_agent_is_shown_as_silent(seen: Seen) -> None:
     assert seen("#/payments", "the agent of broker 7 does not answer")
 
 

@@ -101,7 +101,7 @@ def test_next_and_previous_cross_the_seam(seen: Seen, page: Browser) -> None:
     assert offsets(page) == list(range(98, 103))
 
 
-def test_one_may_begin_at_the_beginning_at_the_end_and_at_a_time(seen: Seen, page: Browser) -> None:
+def test_reading_can_start_at_the_beginning_at_the_end_and_at_a_time(seen: Seen, page: Browser) -> None:
     seen("#/t/0/50?count=3", "3 records, tier")
     click(page, "first")
     page.text("next offset 3 of 204")
@@ -127,7 +127,7 @@ def test_a_filter_finds_as_the_gateway_does_and_look_on_goes_on_to_the_end(seen:
     assert page.run("document.getElementById('look-on').hidden")
 
 
-def test_a_budget_that_ends_a_scan_is_said_and_nothing_found_is_progress(seen: Seen, page: Browser) -> None:
+def test_a_scan_that_its_budget_ends_says_so_and_shows_progress(seen: Seen, page: Browser) -> None:
     text = seen("#/t/0/0?count=4&contains=nowhere", "looked through")
     assert "0 records found in 100 looked through" in text
     assert "The gateway looks no further in one call. Look on" in text
@@ -184,7 +184,7 @@ def test_the_address_of_a_view_opens_exactly_it_again(seen: Seen, page: Browser)
 
 
 @pytest.mark.parametrize(("name", "ending"), [("ndjson", "ndjson"), ("arrow", "arrows"), ("parquet", "parquet")])
-def test_what_is_shown_is_downloaded(seen: Seen, page: Browser, tmp_path: Path, name: str, ending: str) -> None:
+def test_a_download_has_the_shown_records(seen: Seen, page: Browser, tmp_path: Path, name: str, ending: str) -> None:
     page.downloads_to(tmp_path)
     seen("#/t/0/90?count=20&contains=5%7D", "found in")
     shown = offsets(page)

@@ -55,7 +55,7 @@ def seen(asked: GroupStandings, caller: Caller) -> list[str]:
     return [place.group for place in asyncio.run(asked.of(caller, "t", 1)).positions]
 
 
-def test_what_one_caller_was_shown_is_not_shown_to_another() -> None:
+def test_one_callers_answer_is_not_shown_to_another() -> None:
     brokers = Brokers(ann=TopicGroups((at("anns", 1),)), us=TopicGroups((at("ours", 1),)))
     groups = standings(brokers, ManualClock())
     assert seen(groups, ANN) == ["anns"]
@@ -64,7 +64,7 @@ def test_what_one_caller_was_shown_is_not_shown_to_another() -> None:
     assert brokers.asked == ["ann", "bob", "us"]
 
 
-def test_where_the_gateways_own_rights_count_everybody_sees_what_it_sees() -> None:
+def test_with_the_gateways_own_rights_every_caller_sees_its_groups() -> None:
     groups = standings(Brokers(us=TopicGroups((at("ours", 1),))), ManualClock(), by_kafka=False)
     assert seen(groups, ANN) == seen(groups, ANYBODY) == ["ours"]
 
@@ -111,7 +111,7 @@ def answered(reader: MemoryReader, brokers: Brokers | None) -> dict[str, object]
     return answer
 
 
-def test_each_group_is_said_to_stand_in_its_tier_the_one_furthest_behind_first(reader: MemoryReader) -> None:
+def test_each_group_has_its_tier_and_the_one_furthest_behind_is_first(reader: MemoryReader) -> None:
     positions = at("done", 20), at("far", 3), at("near", 15)
     answer = answered(reader, Brokers(us=TopicGroups(positions, (GroupProblem(None, "broker 9 did not answer"),))))
     assert answer == {

@@ -100,7 +100,7 @@ def test_requests_that_come_together_are_answered_in_their_order(address: tuple[
     assert bodies(answer) == expected
 
 
-def test_who_waits_to_be_told_to_go_on_is_told(address: tuple[str, int]) -> None:
+def test_a_client_that_expects_100_continue_gets_it(address: tuple[str, int]) -> None:
     with connected(address) as client:
         client.sendall(b"POST /p HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n")
         assert client.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -114,7 +114,7 @@ def test_an_answer_is_one_packet(address: tuple[str, int]) -> None:
         assert client.recv(1 << 20).endswith(b"GET /a  0")
 
 
-def test_a_body_whose_length_nobody_knows_comes_in_chunks(address: tuple[str, int]) -> None:
+def test_a_body_of_unknown_length_comes_in_chunks(address: tuple[str, int]) -> None:
     head, _, body = asked(address, LAST.replace(b"/a", b"/pieces")).partition(b"\r\n\r\n")
     assert b"transfer-encoding: chunked" in head.lower()
     assert body == b"3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n"
@@ -127,7 +127,7 @@ def test_to_an_old_client_it_comes_up_to_the_end(address: tuple[str, int]) -> No
     assert body == b"onetwo"
 
 
-def test_who_asks_for_the_head_is_sent_no_body_and_may_go_on(address: tuple[str, int]) -> None:
+def test_a_head_request_gets_no_body_and_the_connection_goes_on(address: tuple[str, int]) -> None:
     answer = asked(address, GET.replace(b"GET", b"HEAD") + GET.replace(b"GET /a", b"HEAD /pieces") + LAST)
     first, second, last, body = answer.split(b"\r\n\r\n")
     assert b"content-length: 10" in first
@@ -136,7 +136,7 @@ def test_who_asks_for_the_head_is_sent_no_body_and_may_go_on(address: tuple[str,
     assert body == b"GET /a  0"
 
 
-def test_what_fails_before_it_is_sent_is_an_error_of_ours(address: tuple[str, int]) -> None:
+def test_a_failure_before_the_first_byte_is_a_server_error(address: tuple[str, int]) -> None:
     assert asked(address, GET.replace(b"/a", b"/fails")).startswith(b"HTTP/1.1 500 Internal Server Error\r\n")
 
 
@@ -149,7 +149,7 @@ def test_an_answer_that_is_not_as_long_as_it_says_is_reset_or_never_sent(address
     assert answer.startswith(b"HTTP/1.1 500")
 
 
-def test_what_was_given_to_be_sent_may_change_in_the_next_turn(address: tuple[str, int]) -> None:
+def test_data_that_is_being_sent_may_change_in_the_next_iteration(address: tuple[str, int]) -> None:
     """The data may be a view of the chunk cache, which does not count its readers."""
     with connected(address) as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)

@@ -41,7 +41,7 @@ def alone(service: FetchService) -> None:
 
 @pytest.mark.parametrize("coding", ["identity", "gzip", "zstd"])
 @pytest.mark.parametrize("media_type", FORMS)
-def test_what_was_asked_for_twice_is_answered_again_without_a_thread(
+def test_a_third_equal_call_is_answered_without_a_thread(
     service: FetchService, call: Call, media_type: str, coding: str
 ) -> None:
     query: dict[str, Any] = {"offset": "0", "headers": {"accept-encoding": coding}}
@@ -97,7 +97,7 @@ class Brokers:
 
 
 @pytest.mark.parametrize("media_type", [BATCHES, NDJSON])
-def test_nobody_reads_by_the_rights_of_who_asked_the_same_before(log: Log, media_type: str) -> None:
+def test_no_caller_reads_by_the_rights_of_an_earlier_caller(log: Log, media_type: str) -> None:
     settings = Gateway(auth=GatewayAuth(basic=True))
     with closing(FetchService(log.reader, settings, SystemClock(), asking=Brokers())) as service:
         call = asgi_call(create_app(service))
@@ -120,13 +120,13 @@ def test_the_head_of_what_is_at_hand_says_how_far_the_log_is_now(log: Log, call:
     assert int(after.headers["x-high-watermark"]) == int(before.headers["x-high-watermark"]) + 7
 
 
-def test_of_batches_that_are_asked_for_once_nothing_is_kept(service: FetchService, call: Call) -> None:
+def test_an_answer_of_batches_is_not_kept_before_the_third_call(service: FetchService, call: Call) -> None:
     for kept in (False, False, True):  # the first call brings them, the second finds them
         call(RECORDS, BATCHES, offset="0")
         assert (service.memory.kept_bytes > 0) == kept
 
 
-def test_what_is_at_hand_takes_memory_as_any_answer(
+def test_an_answer_at_hand_takes_memory_like_any_other(
     service: FetchService, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kept_answers, "BESIDE_BYTES", 100)
@@ -155,7 +155,7 @@ def test_a_quota_counts_what_is_kept_as_what_is_read(
     assert sums[0] > 0
 
 
-def test_what_the_broker_has_is_not_kept(service: FetchService, call: Call, log: Log) -> None:
+def test_answers_from_the_broker_are_not_kept(service: FetchService, call: Call, log: Log) -> None:
     for _ in range(3):
         assert call(RECORDS, NDJSON, offset=str(log.local.local_start)).headers["x-tier"] == "local"
     assert service.memory.kept_bytes == 0
@@ -174,7 +174,7 @@ def test_another_segment_of_the_same_name_has_answers_of_its_own(log: Log) -> No
     assert kept.find(ReadRemote(segment, OffsetRange(Offset(0), Offset(8))), "call", held) is None
 
 
-def test_many_who_are_sent_one_kept_answer_have_its_memory_once_and_a_chunk_each(log: Log) -> None:
+def test_clients_of_one_kept_answer_share_its_memory_and_take_a_chunk_each(log: Log) -> None:
     """Otherwise 64 clients push each other's answers out of memory, and each answer is made again."""
     segment = log.reader.view("t", 0).coverage.owned[0].segment
     read = ReadRemote(segment, OffsetRange(Offset(0), Offset(9)))
@@ -192,7 +192,7 @@ def test_many_who_are_sent_one_kept_answer_have_its_memory_once_and_a_chunk_each
     assert (memory.used, memory.kept_bytes) == (0, whole)
 
 
-def test_what_is_being_sent_is_not_let_go_and_whoever_needs_its_memory_is_refused() -> None:
+def test_an_answer_in_flight_keeps_its_memory_and_other_calls_are_refused() -> None:
     memory = AnswerMemory(100)
     memory.keep("a", "A", 60)
     first, second, other = memory.hold(), memory.hold(), memory.hold()
@@ -213,7 +213,7 @@ def test_what_is_being_sent_is_not_let_go_and_whoever_needs_its_memory_is_refuse
     assert other.borrow("a") is None
 
 
-def test_what_is_kept_makes_room_for_calls_and_never_refuses_one() -> None:
+def test_kept_answers_make_room_for_calls_and_never_refuse_one() -> None:
     memory = AnswerMemory(100)
     memory.keep("a", "A", 40)
     memory.keep("b", "B", 40)
@@ -234,7 +234,7 @@ def test_what_is_kept_makes_room_for_calls_and_never_refuses_one() -> None:
 
 
 @pytest.mark.parametrize("media_type", [BATCHES, NDJSON])
-def test_whoever_reads_on_never_waits_for_what_is_believed_for_a_while(
+def test_a_client_that_reads_on_never_waits_for_remembered_metadata(
     serve: Callable[..., Running], log: Log, monkeypatch: pytest.MonkeyPatch, media_type: str
 ) -> None:
     """It reads on for longer than bounds, names and the list of topics are believed: they are renewed in that time."""

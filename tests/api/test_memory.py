@@ -114,7 +114,7 @@ def test_nothing_behind_the_last_record_that_is_wanted_is_unpacked(media_type: s
     assert ask(RECORDS, media_type, offset=5, max_records=1).status_code == 422
 
 
-def test_what_does_not_fit_is_refused_and_nobody_waits() -> None:
+def test_an_answer_that_does_not_fit_is_refused_at_once() -> None:
     reader = Prepared()
     reader.add(os.urandom(MIB))
     ask, service = gateway(reader, memory=16 * MIB)
@@ -159,7 +159,7 @@ def full() -> Iterator[BombedGateway]:
 
 
 @pytest.mark.slow
-def test_clients_that_do_not_read_and_bombs_cost_the_budget_and_no_more(full: BombedGateway) -> None:
+def test_stopped_clients_and_bombs_cost_no_more_than_the_budget(full: BombedGateway) -> None:
     """A thousand clients stop reading their answers, and others ask for bombs at the same time."""
     whole = f"{full.url}{RECORDS}?offset=0&max_bytes={12 * MIB}"
     for media_type in (BATCHES, *DECODED):  # what a first call costs for good
@@ -197,7 +197,7 @@ def asked_before() -> Iterator[BombedGateway]:
 
 
 @pytest.mark.slow
-def test_clients_that_do_not_read_what_was_kept_cost_the_budget_and_no_more(asked_before: BombedGateway) -> None:
+def test_stopped_clients_of_kept_answers_cost_no_more_than_the_budget(asked_before: BombedGateway) -> None:
     """They share the kept answer, but no byte of what is copied for each."""
     forms, path = (NDJSON, KAFKA_BINARY, ARROW), f"{RECORDS}?offset=0&max_bytes={5 * MIB}&encoding=base64"
     before = asked_before.resident()

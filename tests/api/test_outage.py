@@ -91,14 +91,14 @@ def test_what_only_a_broker_knows_is_not_guessed(call: Call, path: str) -> None:
     assert (answer.status_code, answer.json()["error"]) == (503, "BrokerUnavailable")
 
 
-def test_a_topic_that_the_view_does_not_have_is_not_said_to_be_missing(call: Call) -> None:
+def test_a_topic_that_the_view_lacks_is_not_called_missing(call: Call) -> None:
     assert call("/v1/topics/other").status_code == 503
 
 
 @pytest.mark.parametrize(
     "path", ["u", "u/summary", "t/partitions?partition=7", "t/partitions/7/segments", "t/facts?partition=7"]
 )
-def test_what_a_view_does_not_have_may_be_there_all_the_same(
+def test_a_topic_or_partition_that_the_view_lacks_may_exist(
     log: Log, brokers: Brokers, clock: ManualClock, path: str
 ) -> None:
     service = FetchService(log.reader, Gateway(topics=("t", "u")), clock)

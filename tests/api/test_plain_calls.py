@@ -72,14 +72,14 @@ def test_both_ways_miss_alike(call: Call, path: str) -> None:
 @pytest.mark.parametrize(
     "accepts", [[NDJSON, BATCHES], [BATCHES, NDJSON], [f"{NDJSON};q=0.1", BATCHES], ["text/html", ARROW]]
 )
-def test_of_a_header_that_is_there_twice_both_ways_take_the_same(call: Call, accepts: list[str]) -> None:
+def test_both_ways_take_the_same_of_two_equal_headers(call: Call, accepts: list[str]) -> None:
     headers = [("accept", accept) for accept in accepts]
     short, long = (call(RECORDS, headers=headers, offset="0", **more) for more in ({}, LONG_WAY))
     assert (short.status_code, short.headers["content-type"]) == (200, long.headers["content-type"])
     assert short.content == long.content
 
 
-def test_what_nobody_serves_is_refused_alike(call: Call) -> None:
+def test_a_type_that_is_not_served_is_refused_alike(call: Call) -> None:
     assert alike(call, "text/html", offset="0") == 406
 
 

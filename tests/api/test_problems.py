@@ -69,7 +69,7 @@ def test_no_two_classes_share_a_code() -> None:
 
 
 @pytest.mark.parametrize("kind", list(every_class(errors.Unavailable)), ids=lambda kind: kind.__name__)
-def test_what_may_be_retried_says_when(kind: type[TierstateError]) -> None:
+def test_errors_that_may_be_retried_say_when(kind: type[TierstateError]) -> None:
     answer = problem_response(made(kind))
     assert answer.status_code == (429 if issubclass(kind, errors.Throttled) else 503)
     assert int(answer.headers["retry-after"]) > 0

@@ -111,7 +111,7 @@ def test_one_tier_alone_can_be_asked_for(call: Call, log: Log) -> None:
     assert call(RECORDS, offset=0, tier="remote").headers["x-tier"] == "remote"
 
 
-def test_what_was_trimmed_since_the_last_look_is_read_from_the_store(call: Call, log: Log) -> None:
+def test_records_trimmed_since_the_last_look_are_read_from_the_store(call: Call, log: Log) -> None:
     local = log.folder.bases[-2]
     log.local.local_start = local
     assert call(RECORDS, offset=local).headers["x-tier"] == "local"
@@ -133,7 +133,7 @@ def call_lines(ask: Call, **query: int) -> list[bytes]:
     return ask(RECORDS, accept=NDJSON, offset=0, **query).content.splitlines()
 
 
-def test_records_by_time_begin_at_the_first_that_young(call: Call) -> None:
+def test_records_by_time_begin_at_the_first_one_at_or_after_it(call: Call) -> None:
     written = golden_rows("transactions", Isolation.READ_UNCOMMITTED)
     time = written[400][1]
     first = next(row[0] for row in written if row[1] >= time)
@@ -172,7 +172,7 @@ def test_json_records_embed_their_json(ask: Call, memory: MemoryReader) -> None:
 
 
 @pytest.mark.parametrize(("key", "value"), [(b"k", b"1"), (b"1", b"{"), (b"1", b""), (b"\xff", b"1"), (b"1", b"NaN")])
-def test_what_is_not_json_is_a_typed_error_that_names_the_record(
+def test_a_record_that_is_not_json_is_a_typed_error_that_names_it(
     ask: Call, memory: MemoryReader, key: bytes, value: bytes
 ) -> None:
     memory.append(b"1", b"1")
@@ -186,7 +186,7 @@ def test_what_is_not_json_is_a_typed_error_that_names_the_record(
 
 
 @pytest.mark.parametrize("media_type", [*BYTE_TYPES, KAFKA_JSON])
-def test_corrupt_bytes_are_said_by_a_status_of_the_call_that_begins_there(
+def test_corrupt_bytes_are_an_error_of_the_call_that_begins_there(
     ask: Call, memory: MemoryReader, media_type: str
 ) -> None:
     for _ in range(3):

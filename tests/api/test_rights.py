@@ -196,7 +196,7 @@ def test_each_call_gives_what_kafka_lets_the_caller_have(guarded: Guarded, way: 
 
 @pytest.mark.parametrize("name", BINDINGS)
 @pytest.mark.parametrize("way", WAYS)
-def test_plans_and_what_reads_a_segment_are_for_those_alone_who_may_read(guarded: Guarded, way: str, name: str) -> None:
+def test_only_users_who_may_read_get_plans_and_segments(guarded: Guarded, way: str, name: str) -> None:
     may, topic = BINDINGS[name][1], guarded.topic(name)
     with guarded.client("basic", "admin") as admin:
         segments = admin.get(f"/v1/topics/{topic}/partitions/0/segments").json()["segments"]
@@ -287,7 +287,7 @@ def test_a_topic_that_is_not_tiered_is_not_served(guarded: Guarded) -> None:
     "headers",
     [{}, basic("guest", "wrong"), basic("nobody", "g"), {"authorization": "Bearer of-nobody"}, basic("admin", "")],
 )
-def test_who_does_not_prove_who_it_is_gets_nothing(guarded: Guarded, headers: dict[str, str]) -> None:
+def test_a_caller_without_a_proof_gets_nothing(guarded: Guarded, headers: dict[str, str]) -> None:
     with guarded.client("none") as client:
         for path in ["", f"/{guarded.topic('may-read')}{RECORDS_PATH}", f"/{guarded.topic('not-here')}"]:
             answer = client.get(f"/v1/topics{path}", headers=headers)
@@ -403,7 +403,7 @@ READERS = [
 
 
 @pytest.mark.parametrize("command", READERS, ids=lambda command: str(command[0]))
-def test_the_commands_that_read_ask_a_gateway_as_somebody(asked: Asked, command: tuple[str, ...]) -> None:
+def test_commands_that_read_ask_a_gateway_as_a_user(asked: Asked, command: tuple[str, ...]) -> None:
     allowed, refused = (
         [word.format(asked.guarded.topic(name)) for word in command] for name in ("may-read", "has-none")
     )
@@ -426,7 +426,7 @@ def test_the_commands_that_read_ask_a_gateway_as_somebody(asked: Asked, command:
 
 
 @pytest.mark.parametrize("apart", [False, True])
-def test_a_command_proves_who_asks_by_a_certificate(guarded: Guarded, tmp_path: Path, apart: bool) -> None:
+def test_a_command_proves_its_user_by_a_certificate(guarded: Guarded, tmp_path: Path, apart: bool) -> None:
     """The gateway demands a certificate of every client, and asks Kafka for the rights of its user."""
     whole = guarded.clients.with_name("guest.pem").read_text()
     private, begin, chain = whole.partition("-----BEGIN CERTIFICATE-----")
@@ -449,7 +449,7 @@ def test_a_command_proves_who_asks_by_a_certificate(guarded: Guarded, tmp_path: 
             list(log.topic(guarded.topic("may-describe")).read().to_batches())
 
 
-def test_who_may_only_describe_is_told_all_but_what_an_agent_says(asked: Asked) -> None:
+def test_a_user_who_may_only_describe_gets_all_but_the_agents_status(asked: Asked) -> None:
     done = asked.run("describe", asked.guarded.topic("may-describe"), "--token-file", str(asked.token))
     assert done.returncode == 0, done.stderr
     assert "agent         is not asked: this user may not read the topic" in done.stdout
@@ -472,7 +472,7 @@ def test_a_command_that_asks_no_gateway_says_so(asked: Asked, command: tuple[str
     assert f"tierstate {command[0]} asks no gateway" in done.stderr
 
 
-def test_who_asks_is_said_once_and_whole(asked: Asked, tmp_path: Path) -> None:
+def test_a_command_takes_exactly_one_complete_login(asked: Asked, tmp_path: Path) -> None:
     (tmp_path / "empty").write_text("\n")
     for flags, word in (
         (("--user", "guest"), "TIERSTATE_PASSWORD"),

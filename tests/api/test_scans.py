@@ -194,7 +194,7 @@ def test_batches_refuse_a_filter_by_its_name() -> None:
         assert (answer.status_code, name in answer.json()["message"]) == (400, True)
 
 
-def test_what_was_looked_through_is_paid_for() -> None:
+def test_a_scan_pays_for_all_bytes_that_it_looks_through() -> None:
     reader = Prepared()
     for _ in range(4):
         reader.add(bytes(MIB))

@@ -36,7 +36,7 @@ def test_a_topic_of_the_view_is_served_while_no_broker_has_ever_named_it(service
     assert asyncio.run(service.permit(ANYBODY, "t", Need.READ)) == "t"
 
 
-def test_of_a_topic_that_the_view_does_not_have_nobody_says_that_it_is_not_there(service: FetchService) -> None:
+def test_a_topic_that_the_view_lacks_is_not_called_unknown(service: FetchService) -> None:
     with pytest.raises(BrokerUnavailable):
         asyncio.run(service.permit(ANYBODY, "other", Need.READ))
 
@@ -51,7 +51,7 @@ class Behind(MemoryReader):
         raise ViewBehind("it is being read")
 
 
-def test_while_the_view_is_being_read_a_tiered_topic_is_not_said_to_be_unknown() -> None:
+def test_a_tiered_topic_is_not_called_unknown_while_the_view_is_read() -> None:
     service = FetchService(Behind(), Gateway(auth=GatewayAuth(rights="gateway")), ManualClock())
     with pytest.raises(ViewBehind):
         asyncio.run(service.permit(ANYBODY, "t", Need.READ))

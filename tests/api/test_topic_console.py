@@ -151,7 +151,7 @@ def test_ticks_of_time_are_several_and_each_says_another_time(page: Browser, url
 
 
 @pytest.mark.chromium
-def test_a_gap_is_drawn_between_its_neighbours_and_said(page: Browser, url: str) -> None:
+def test_a_gap_is_drawn_between_its_neighbours_and_named(page: Browser, url: str) -> None:
     text = page.open(f"{url}/#/shipments", "gap: offsets 27,900 to 37,199 are in no tier")
     assert text.count("gap: offsets") == 1
     choose(page, "offset")
@@ -169,7 +169,7 @@ def test_a_lease_is_drawn_over_what_it_keeps_and_has_its_words(page: Browser, ur
 
 
 @pytest.mark.chromium
-def test_groups_stand_on_the_bar_and_the_one_in_the_remote_tier_is_said_in_words(page: Browser, url: str) -> None:
+def test_groups_are_on_the_bar_and_words_name_the_one_in_the_remote_tier(page: Browser, url: str) -> None:
     text = page.open(f"{url}/#/orders", "this group stands in the remote tier, on partitions 0 to 5")
     assert text.index("audit remote this group stands in the remote tier") < text.index(
         "checkout local stands at the end"
@@ -216,7 +216,7 @@ def test_names_of_groups_never_lie_upon_each_other(page: Browser, url: str) -> N
 
 
 @pytest.mark.chromium
-def test_a_broker_that_is_away_is_said_where_groups_would_be(page: Browser) -> None:
+def test_a_broker_that_is_away_is_named_in_place_of_the_groups(page: Browser) -> None:
     class Missing(Shop):
         def groups_of(self, user: str, topic: str, partitions: Any) -> TopicGroups:
             return TopicGroups((), (GroupProblem(None, "broker 2 did not answer: its groups are missing"),))
@@ -317,7 +317,7 @@ def test_a_name_that_a_stranger_chose_moves_and_hides_nothing(page: Browser) -> 
 
 
 @pytest.mark.chromium
-def test_what_happened_last_is_a_line_of_time_the_newest_first(page: Browser, url: str) -> None:
+def test_events_are_a_timeline_with_the_newest_first(page: Browser, url: str) -> None:
     text = page.open(f"{url}/#/orders", "trimmed: the broker's log below 50,400")
     assert text.index("trimmed: the broker's log below") < text.index("expired 0..9,999: retention time")
     shown = "document.querySelectorAll('#facts li').length"
@@ -329,14 +329,14 @@ def test_what_happened_last_is_a_line_of_time_the_newest_first(page: Browser, ur
 
 
 @pytest.mark.chromium
-def test_retention_and_orders_are_said(page: Browser, url: str) -> None:
+def test_retention_and_orders_are_shown(page: Browser, url: str) -> None:
     text = page.open(f"{url}/#/payments", "Local tier 1 d")
     assert "Both tiers 30 d" in text
     assert "Orders pause since 2025-12-30T00:00:00Z by ann@desk" in text
 
 
 @pytest.mark.chromium
-def test_what_many_partitions_say_in_the_same_words_is_said_once(page: Browser, url: str) -> None:
+def test_equal_messages_of_many_partitions_are_shown_once(page: Browser, url: str) -> None:
     text = page.open(f"{url}/#/payments", "not copied: order: pause stands partitions 0 to 3")
     assert text.count("not copied") == 1
     assert "order: pause since" in page.run("document.getElementById('topic-trouble').textContent")
@@ -344,7 +344,7 @@ def test_what_many_partitions_say_in_the_same_words_is_said_once(page: Browser, 
 
 
 @pytest.mark.chromium
-def test_of_five_thousand_partitions_twelve_are_asked_for(page: Browser, url: str) -> None:
+def test_the_page_asks_for_twelve_of_five_thousand_partitions(page: Browser, url: str) -> None:
     page.open(f"{url}/#/clickstream", "0 to 11 of 5,000")
     page.text("trimmed")
     urls = page.run("performance.getEntriesByType('resource').map(e => e.name).filter(n => n.includes('/v1/'))")

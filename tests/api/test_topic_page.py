@@ -52,7 +52,7 @@ def test_times_are_few_however_many_segments_there_are() -> None:
     assert (len(times), times[0], times[-1]) == (MOST_PAIRS, pairs[0], pairs[-1])
 
 
-def test_what_the_view_knows_of_times_is_shown_while_the_broker_is_away(golden: Callable[..., Log]) -> None:
+def test_the_views_times_are_shown_while_the_broker_is_away(golden: Callable[..., Log]) -> None:
     log = golden()
 
     class Away(MemoryReader):
@@ -68,7 +68,7 @@ def test_what_the_view_knows_of_times_is_shown_while_the_broker_is_away(golden: 
     assert len(row["times"]) == 4
 
 
-def test_facts_are_told_in_words_the_newest_first(call: Call, log: Log) -> None:
+def test_facts_are_shown_in_words_with_the_newest_first(call: Call, log: Log) -> None:
     facts = call(f"{TOPIC}/facts").json()["facts"]
     copied = [fact for fact in facts if fact["fact"] == "SegmentCopyFinished"]
     assert len(copied) == 4
@@ -95,7 +95,7 @@ def test_topics_are_answered_worst_first() -> None:
 
 
 @pytest.mark.parametrize("what", ["times", "facts", "groups"])
-def test_of_a_large_topic_partitions_are_named(what: str) -> None:
+def test_a_call_on_a_large_topic_must_name_partitions(what: str) -> None:
     call = call_of(ManyTopics({"large": 65, "small": 64}))
     assert call(f"/v1/topics/small/{what}").status_code == 200
     refused = call(f"/v1/topics/large/{what}")

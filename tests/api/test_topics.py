@@ -116,7 +116,7 @@ def test_a_partition_without_a_leader_does_not_hide_its_topic() -> None:
     service.close()
 
 
-def test_a_log_start_that_nobody_can_say_is_not_told(log: Log) -> None:
+def test_an_unknown_log_start_is_not_reported(log: Log) -> None:
     """The leader was elected uncleanly below it, and its agent is down. The broker's records are read all the same."""
     log.tiers.start_log_at(890)
     log.tiers.view.require_fresh(0, 0)

@@ -258,7 +258,7 @@ def test_bounds_of_many_are_those_of_each_and_one_that_fails_fails_alone(world: 
         world.control.bounds_of(places, broker=BrokerId(77))
 
 
-def test_open_transactions_are_told_with_their_producers_in_the_order_in_which_they_begin(
+def test_open_transactions_are_listed_with_their_producers_in_the_order_of_their_starts(
     world: World, name: str
 ) -> None:
     def transactions(partition: int = 0) -> list[tuple[int, int, int]]:

@@ -70,7 +70,7 @@ def test_a_topic_that_the_caller_may_not_describe_has_no_groups_for_it(guarded: 
     assert [problem.group for problem in groups.problems] in ([], ["seen"] * 2)
 
 
-def test_whom_we_know_otherwise_is_asked_for_by_a_delegation_token(guarded: KafkaSandbox) -> None:
+def test_rights_of_other_logins_are_asked_for_by_a_delegation_token(guarded: KafkaSandbox) -> None:
     allow_tokens(guarded, "admin", "guest")
     assert standing(callers(guarded).groups_of("guest", "orders", range(2))) == [("seen", 1, 7)]
 
@@ -87,7 +87,7 @@ def test_a_login_that_the_broker_refuses_is_refused(guarded: KafkaSandbox) -> No
         callers(guarded).groups(Login("PLAIN", "guest", "wrong"), "orders", range(2))
 
 
-def test_a_broker_that_is_away_is_said_and_all_of_them_away_is_an_error(guarded: KafkaSandbox) -> None:
+def test_a_broker_that_is_away_is_named_and_it_is_an_error_if_all_are_away(guarded: KafkaSandbox) -> None:
     client = callers(guarded)
 
     def first_alone(addresses: Sequence[Address] | None) -> tuple[RawConnection, float]:

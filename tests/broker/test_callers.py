@@ -93,12 +93,12 @@ def callers(sandbox: KafkaSandbox, user: str = "admin") -> Callers:
     ],
     ids=["plain", "scram", "odd-name", "bearer"],
 )
-def test_who_logs_in_has_the_rights_that_the_broker_says(guarded: KafkaSandbox, login: Login) -> None:
+def test_a_login_has_the_rights_that_the_broker_reports(guarded: KafkaSandbox, login: Login) -> None:
     assert callers(guarded).rights(login, TOPICS) == EXPECTED
 
 
 @pytest.mark.parametrize("user", ["guest", "scrammed", ODD, "nobody-knows-this-one"])
-def test_whom_we_know_otherwise_is_asked_for_by_a_delegation_token(guarded: KafkaSandbox, user: str) -> None:
+def test_rights_of_other_logins_are_asked_for_by_a_delegation_token(guarded: KafkaSandbox, user: str) -> None:
     client = callers(guarded)
     expected = EXPECTED if user != "nobody-knows-this-one" else dict.fromkeys(TOPICS, NONE)
     assert client.rights_of(user, TOPICS) == expected

@@ -155,7 +155,7 @@ def test_whole_batches_leaves_out_what_was_cut() -> None:
     assert whole_batches(struct.pack(">qi", 0, -12) + batch) == b""
 
 
-def test_no_broker_at_the_address_is_said_at_once() -> None:
+def test_an_address_without_a_broker_is_reported_at_once() -> None:
     lease = PortLease()
     raw = RawClient({"bootstrap.servers": f"127.0.0.1:{lease.take()}"}, SystemClock())
     with pytest.raises(BrokerUnavailable):

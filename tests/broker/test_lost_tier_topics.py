@@ -41,7 +41,7 @@ def ends(properties: dict[str, str], name: str) -> dict[int, Position]:
 
 
 @pytest.mark.parametrize("partition", [0, 1])
-def test_a_topic_whose_head_is_gone_is_opened_by_nobody_and_not_blessed(
+def test_a_topic_that_lost_its_head_is_not_opened_and_not_repaired_by_init(
     kafka: KafkaSandbox, properties: dict[str, str], name: str, partition: int
 ) -> None:
     create_tier_topic(properties, spec_of(name), SystemClock().now_ms())
@@ -79,7 +79,7 @@ def test_a_topic_that_is_not_there_is_answered_with_both_ways(properties: dict[s
     assert not look_at_tier_topic(properties, spec_of(name)).there
 
 
-def test_a_topic_that_a_stray_client_made_anew_is_not_blessed_and_its_way_out_is_said(
+def test_a_topic_that_a_stray_client_recreated_is_refused_with_the_way_out(
     properties: dict[str, str], name: str
 ) -> None:
     """The topic has the broker's own defaults, by ``auto.create.topics.enable``."""

@@ -70,13 +70,13 @@ def test_a_wrong_password_is_denied(guarded: KafkaSandbox, mechanism: str) -> No
         broker.control.bounds("guarded", 0)
 
 
-def test_a_mechanism_nobody_knows_is_refused(guarded: KafkaSandbox) -> None:
+def test_an_unknown_mechanism_is_refused(guarded: KafkaSandbox) -> None:
     config = guarded.client_config | {"sasl.mechanisms": "GSSAPI"}
     with pytest.raises(InvalidRequest, match="PLAIN and SCRAM"):
         RawClient(config, SystemClock()).metadata()
 
 
-def test_a_certificate_nobody_trusts_is_denied(guarded: KafkaSandbox) -> None:
+def test_an_untrusted_certificate_is_denied(guarded: KafkaSandbox) -> None:
     untrusting = {name: value for name, value in guarded.client_config.items() if name != "ssl.ca.location"}
     with open_broker(untrusting) as broker, pytest.raises(AccessDenied, match="not trusted"):
         broker.control.cluster()
@@ -88,7 +88,7 @@ def test_speaking_plainly_to_a_tls_port_is_unavailable(guarded: KafkaSandbox) ->
         broker.control.cluster()
 
 
-def test_who_may_nothing_sees_no_topic_and_knows_that_groups_are_hidden(guarded: KafkaSandbox) -> None:
+def test_a_user_without_rights_sees_no_topic_and_knows_that_groups_are_hidden(guarded: KafkaSandbox) -> None:
     guest = guarded.client_config | {"sasl.username": "guest", "sasl.password": "g"}
     with open_broker(guest) as broker:
         for ask in (broker.control.topic, broker.control.config):
@@ -112,7 +112,7 @@ def allow_describe(sandbox: KafkaSandbox, name: str, permission: AclPermissionTy
     allow(sandbox, [binding("guest", ResourceType.TOPIC, name, AclOperation.DESCRIBE, permission)])
 
 
-def test_whose_transactions_are_open_is_told_to_those_who_may_read_the_topic(guarded: KafkaSandbox) -> None:
+def test_users_who_may_read_a_topic_see_the_owners_of_open_transactions(guarded: KafkaSandbox) -> None:
     guest = guarded.client_config | {"sasl.username": "guest", "sasl.password": "g"}
     admin: Any = AdminClient(guarded.client_config)
     admin.create_topics([NewTopic("pinned", 1, 1)])["pinned"].result(30)
@@ -132,7 +132,7 @@ def test_whose_transactions_are_open_is_told_to_those_who_may_read_the_topic(gua
         eventually(lambda: transactions(theirs.control) == "()")
 
 
-def test_only_who_may_describe_every_topic_can_tell_that_one_is_gone(guarded: KafkaSandbox) -> None:
+def test_only_a_user_who_may_describe_every_topic_learns_that_one_is_gone(guarded: KafkaSandbox) -> None:
     guest = guarded.client_config | {"sasl.username": "guest", "sasl.password": "g"}
     me = BrokerId(1)
     with open_broker(guarded.client_config) as mine, open_broker(guest) as theirs:

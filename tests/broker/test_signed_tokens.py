@@ -66,7 +66,7 @@ def rights(sandbox: KafkaSandbox, token: str) -> dict[str, Rights]:
     )
 
 
-def test_who_shows_a_signed_token_has_the_rights_that_the_broker_says(sandbox: KafkaSandbox) -> None:
+def test_a_signed_token_has_the_rights_that_the_broker_reports(sandbox: KafkaSandbox) -> None:
     assert rights(sandbox, signed()) == {"hers": Rights(describe=True, read=True), "other": NONE}
     assert rights(sandbox, signed(sub="somebody")) == {"hers": NONE, "other": NONE}
 

@@ -106,7 +106,7 @@ def read(reader: TierReader, wanted: int) -> list[Entry]:
     pytest.fail(f"{len(entries)} of {wanted} entries came")
 
 
-def test_what_is_appended_is_read_at_the_position_that_was_answered(topic: TierTopic) -> None:
+def test_an_entry_is_read_at_the_position_that_its_append_returned(topic: TierTopic) -> None:
     position = topic.append(1, "a/0/x", b"\x00one")
     reader = topic.reader({1: Position(0)})
     entries = read(reader, 1)
@@ -122,7 +122,7 @@ def test_a_tombstone_is_an_entry_without_a_value(topic: TierTopic) -> None:
     reader.close()
 
 
-def test_a_reader_begins_where_it_is_told_and_says_the_position_after_each_batch(topic: TierTopic) -> None:
+def test_a_reader_begins_at_its_position_and_reports_the_one_after_each_batch(topic: TierTopic) -> None:
     positions = [topic.append(1, f"a/0/{n}", b"v") for n in range(5)]
     reader = topic.reader({1: positions[3]})
     following = Position(-1)
@@ -143,7 +143,7 @@ def test_the_end_counts_every_append_and_partitions_do_not_mix(topic: TierTopic)
     assert topic.ends([0, 1]) == {0: topic.end(0), 1: topic.end(1)}
 
 
-def test_who_does_not_answer_is_left_out_of_the_ends_and_the_others_are_not(topic: TierTopic) -> None:
+def test_ends_leave_out_only_the_partitions_that_do_not_answer(topic: TierTopic) -> None:
     assert topic.ends([1]).keys() == {1}
     if isinstance(topic, KafkaTierTopic):  # the twin has no partition without a leader
         assert topic.ends([1, 7]).keys() == {1}
@@ -218,19 +218,19 @@ def test_a_partition_begins_at_0_until_its_head_is_cut(beheaded: Beheaded) -> No
     assert re.match(r"partition 1 of .* begins at 3: its head is gone .*tierstate recover", problem)
 
 
-def test_who_begins_with_nothing_gets_no_reader_of_what_is_left(beheaded: Beheaded) -> None:
+def test_a_reader_from_the_beginning_is_refused_once_the_head_is_cut(beheaded: Beheaded) -> None:
     topic, _ = beheaded
     with pytest.raises(TierStateLost, match=r"partition 1 of .* begins at 3: its head is gone .*tierstate recover"):
         topic.reader({0: Position(0), 1: Position(0)})
 
 
-def test_who_lacks_some_of_what_is_gone_has_lost_the_position(beheaded: Beheaded) -> None:
+def test_a_reader_that_lacks_deleted_entries_has_lost_its_position(beheaded: Beheaded) -> None:
     topic, start = beheaded
     with pytest.raises(PositionLost, match="begins above"):
         topic.reader({1: Position(start - 1)})
 
 
-def test_who_has_consumed_what_is_gone_reads_on(beheaded: Beheaded) -> None:
+def test_a_reader_that_has_consumed_all_deleted_entries_reads_on(beheaded: Beheaded) -> None:
     topic, start = beheaded
     entries = read(topic.reader({0: Position(0), 1: start}), 2)
     assert [entry.position for entry in entries if entry.key.startswith("a/0/")] == [3, 4]
@@ -355,7 +355,7 @@ def test_a_replication_factor_the_cluster_cannot_give_is_refused_by_name(kafka: 
         create_tier_topic({"bootstrap.servers": kafka.bootstrap}, TierTopicSpec(name, 1, 3), SystemClock().now_ms())
 
 
-def test_an_append_that_nobody_acknowledges_has_an_unknown_outcome(name: str) -> None:
+def test_an_append_without_an_acknowledgement_has_an_unknown_outcome(name: str) -> None:
     with KafkaSandbox() as sandbox:
         properties = {"bootstrap.servers": sandbox.bootstrap}
         create_tier_topic(properties, spec_of(name), SystemClock().now_ms())

@@ -56,7 +56,7 @@ def test_a_lease_is_not_ended_through_a_gateway(capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_who_asks_a_gateway_cannot_mean_the_bucket(
+def test_a_command_cannot_ask_a_gateway_and_the_bucket(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

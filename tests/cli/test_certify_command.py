@@ -159,7 +159,7 @@ def breaking_endpoint(endpoint: str) -> Iterator[str]:
         proxy.kill()
 
 
-def test_the_first_broken_promise_is_told_with_its_price_and_a_remedy(certify: Certify, breaking_endpoint: str) -> None:
+def test_the_first_broken_promise_is_shown_with_price_and_remedy(certify: Certify, breaking_endpoint: str) -> None:
     done = certify("s3://bucket/p", "--set", f"store.endpoint={breaking_endpoint}", **CREDENTIALS)
     assert done.returncode == 1
     assert "the store breaks a promise. promise='a head is of what is read' store=s3://bucket/p" in done.stderr

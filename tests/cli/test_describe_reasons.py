@@ -53,7 +53,7 @@ def test_settings_without_patterns_exclude_nothing() -> None:
     assert why("orders", []) is None
 
 
-def test_the_reason_stands_beside_what_the_agent_says() -> None:
+def test_the_reason_is_shown_next_to_the_agents_status() -> None:
     broker = MemoryBroker()
     topic_id = broker.create_topic("orders", config={"cleanup.policy": "compact"})
     reason = why_untiered(broker, Settings(), "orders")
@@ -78,7 +78,7 @@ def test_where_the_agent_names_no_transaction_there_is_nothing_to_end(agent: obj
     assert end_transaction(agent, "orders", 0, "a:9092") is None
 
 
-def test_an_epoch_without_a_term_is_told_beside_what_is_remote() -> None:
+def test_an_epoch_without_a_term_is_reported_with_the_remote_tier() -> None:
     build = Build()
     term = build.term(0, 0)
     view = build.view(build.leader(0, 0), build.started(1, 1, term), build.finished(2, 1, term))
@@ -94,7 +94,7 @@ def test_an_epoch_without_a_term_is_told_beside_what_is_remote() -> None:
     assert look_at(nothing, broker.bounds("orders", 0), "orders").unconfirmed is None
 
 
-def test_after_leadership_went_to_a_broker_without_an_agent_nobody_asks_the_one_before() -> None:
+def test_the_agent_of_an_earlier_leader_is_not_asked() -> None:
     build = Build()
     view = build.view(build.leader(0, 0))
     assert view.leader is not None
@@ -107,7 +107,7 @@ def test_after_leadership_went_to_a_broker_without_an_agent_nobody_asks_the_one_
     )
 
 
-def test_what_an_election_lost_is_told_with_its_offsets() -> None:
+def test_records_that_an_election_lost_are_reported_with_their_offsets() -> None:
     build = Build()
     first = build.term(0, 0)
     facts = [build.leader(0, 0), build.started(1, 1, first), build.finished(2, 1, first)]
@@ -148,7 +148,7 @@ def test_describe_says_that_an_agent_looks_at_a_copy_of_the_log_folders() -> Non
     assert "  WRONG FOLDERS they are a copy\n" in out.getvalue()
 
 
-def test_of_many_gaps_the_first_are_printed_and_the_others_are_counted() -> None:
+def test_the_first_of_many_gaps_are_printed_and_the_others_are_counted() -> None:
     build, out = Build(), io.StringIO()
     context = Context()
     context.output = Output(stdout=out)

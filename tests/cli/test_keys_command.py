@@ -105,7 +105,7 @@ def test_the_list_names_keys_that_segments_need_and_the_ring_lacks(desk: Desk, t
     ]
 
 
-def test_a_rotation_shows_its_plan_then_does_it_and_can_be_begun_again(desk: Desk) -> None:
+def test_a_rotation_shows_its_plan_executes_it_and_can_be_repeated(desk: Desk) -> None:
     source = (DATA / "aiven" / "source.log").read_bytes()
     desk.keys("new", "key2", "--bits", "2048", "--activate")
     plan = desk.keys("rotate")

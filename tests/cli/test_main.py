@@ -53,7 +53,7 @@ def test_help_groups_the_commands_by_section(tierstate: Tierstate) -> None:
         assert re.search(rf"^  {entry.name} +{re.escape(entry.help[:20])}", text, re.MULTILINE), entry.name
 
 
-def test_help_imports_no_command_and_no_room(tmp_path: Path) -> None:
+def test_help_imports_no_command_and_no_package(tmp_path: Path) -> None:
     code = (
         "import sys\nfrom tierstate.cli.main import run\nrun(['--help'])\n"
         "heavy = ('pydantic', 'rich', 'confluent_kafka', 'pyarrow', 'numpy', 'boto3', 'fastapi', 'pyspark')\n"
@@ -154,7 +154,7 @@ def test_a_closed_pipe_ends_quietly(args: list[str], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("args", [["--help"], ["dump-log", "LOG"], ["dump-log", "LOG", "--json"]])
-def test_a_full_disk_below_stdout_is_said_and_is_no_bug(args: list[str]) -> None:
+def test_a_full_disk_below_stdout_is_reported_and_is_no_bug(args: list[str]) -> None:
     log = str(golden_folder("transactions").path)
     command = [sys.executable, "-m", "tierstate.cli.main", *(log if word == "LOG" else word for word in args)]
     with open("/dev/full", "w") as full:

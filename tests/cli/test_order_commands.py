@@ -69,7 +69,7 @@ def test_nothing_above_the_last_stable_offset_can_be_deleted() -> None:
     assert (refused.value.valid_start, refused.value.valid_end) == (0, 410)
 
 
-def test_a_partition_that_no_agent_has_begun_obeys_nobody() -> None:
+def test_a_partition_without_a_term_obeys_no_order() -> None:
     with pytest.raises(NotTiered):
         planned(100, log_start=None)
     with pytest.raises(NotTiered):
@@ -135,7 +135,7 @@ def test_groups_that_have_not_read_what_leaves_the_broker_are_named() -> None:
     assert remote_only.losing == (), "no plain consumer reads what left the broker already"
 
 
-def test_what_keeps_agents_from_obeying_is_named() -> None:
+def test_reasons_that_keep_agents_from_obeying_are_named() -> None:
     assert planned(100).waits == ()
     (paused,) = planned(100, order(50, OrderKind.PAUSE)).waits
     assert "pause since" in paused
@@ -163,7 +163,7 @@ def test_an_order_that_says_as_much_already_is_not_repeated(
     assert (plan.already is not None) == already
 
 
-def test_what_agents_did_is_counted_by_the_segments_of_the_plan() -> None:
+def test_progress_of_agents_is_counted_in_segments_of_the_plan() -> None:
     plan = planned(200)
     untouched = Obeyed.of(plan, view_of(), BOUNDS)
     assert (untouched.readable, untouched.condemned, untouched.gone) == (2, 0, 0)
@@ -215,7 +215,7 @@ def test_the_newest_order_by_position_stands_and_is_not_needed_again(kind: Order
     assert needed(view, OrderKind.PAUSE) == (kind is not OrderKind.PAUSE)
 
 
-def test_resume_is_what_stands_where_nobody_ordered_anything_else() -> None:
+def test_resume_stands_where_no_other_order_was_given() -> None:
     cut = order(52, OrderKind.DELETE_RECORDS, 100, number=9)
     for view in (view_of(), view_of(order(50, OrderKind.PAUSE), order(51, OrderKind.RESUME, number=8)), view_of(cut)):
         assert standing(view) is None

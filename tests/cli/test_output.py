@@ -80,7 +80,7 @@ def test_notes_go_to_stderr_unless_quiet(quiet: bool) -> None:
     assert (out.getvalue(), err.getvalue()) == ("", "" if quiet else "copying\n")
 
 
-def test_progress_is_shown_only_to_somebody_who_watches() -> None:
+def test_progress_is_shown_only_on_a_terminal() -> None:
     for stderr, quiet, shown in ((Terminal(), False, True), (Terminal(), True, False), (io.StringIO(), False, False)):
         out = io.StringIO()
         with Output(quiet=quiet, stdout=out, stderr=stderr).progress("verifying", 3) as advance:

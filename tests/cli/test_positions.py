@@ -41,7 +41,7 @@ def test_positions_as_people_write_them(text: str, position: Position) -> None:
 @pytest.mark.parametrize(
     "text", ["", "first", "--5", "-", "1.5", "@", "@yesterday", "@-3", "@-", "@2026-13-01", "٣", "9" * 19, "@-3w"]
 )
-def test_what_is_no_position_is_refused_with_the_ways_to_write_one(text: str) -> None:
+def test_an_invalid_position_is_refused_with_the_valid_forms(text: str) -> None:
     with pytest.raises(InvalidRequest, match="earliest, latest, N, -N"):
         parse_position(text, NOW)
 

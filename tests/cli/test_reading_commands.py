@@ -145,7 +145,7 @@ def test_a_search_says_on_stderr_how_far_it_looked(cluster: Cluster) -> None:
         (("--contains", "MTIz", "--encoding", "base64"), [123]),
     ],
 )
-def test_flags_say_where_to_begin_and_end_and_what_is_wanted(
+def test_flags_select_the_begin_the_end_and_the_records(
     cluster: Cluster, flags: tuple[str, ...], wanted: Sequence[int]
 ) -> None:
     assert [record["offset"] for record in cluster.lines(f"{TOPIC}:0", *flags)] == list(wanted)

@@ -59,7 +59,7 @@ def test_every_command_is_of_one_kind() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(ADDS | DECIDES))
-def test_what_changes_something_takes_both_flags_and_its_help_says_what_it_does_without(name: str) -> None:
+def test_commands_that_change_something_take_both_flags_and_explain_the_default(name: str) -> None:
     flag = FLAGS[name]
     assert flag is not None
     assert (flag.opts, flag.secondary_opts) == (["--execute"], ["--dry-run"])
@@ -68,7 +68,7 @@ def test_what_changes_something_takes_both_flags_and_its_help_says_what_it_does_
 
 
 @pytest.mark.parametrize("name", sorted(LOOKS | RUNS))
-def test_what_only_looks_takes_neither(name: str) -> None:
+def test_commands_that_only_look_take_neither_flag(name: str) -> None:
     assert FLAGS[name] is None
 
 

@@ -16,7 +16,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "consumer.md"
 
 
 @pytest.mark.kafka
-def test_a_loop_that_is_left_in_the_middle_commits_what_it_saw_and_no_more(cluster: TieredCluster) -> None:
+def test_a_loop_that_is_left_in_the_middle_commits_only_what_it_saw(cluster: TieredCluster) -> None:
     topic, _ = cluster.tiered("async")
     names: dict[str, Any] = {"asyncio": asyncio}
     text = PAGE.read_text()

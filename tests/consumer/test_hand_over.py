@@ -135,7 +135,7 @@ def test_out_of_range_is_one_error_unless_a_reset_is_asked_for(cluster: TieredCl
 
 
 @pytest.mark.parametrize(("reset", "expected"), [("earliest", 0), ("latest", RECORDS)])
-def test_a_reset_goes_to_the_ends_of_the_log_and_is_told(cluster: TieredCluster, reset: str, expected: int) -> None:
+def test_a_reset_goes_to_the_ends_of_the_log_and_is_reported(cluster: TieredCluster, reset: str, expected: int) -> None:
     topic, _ = cluster.tiered(f"reset-{reset}")
     errors: list[Any] = []
     with TieredConsumer(cluster.config(topic, auto_offset_reset=reset, **{"error_cb": errors.append})) as consumer:
@@ -196,7 +196,7 @@ def test_records_that_are_only_buffered_are_not_committed_by_themselves(cluster:
         assert plain.committed([TopicPartition(topic, 0)], 10)[0].offset == 3
 
 
-def test_what_was_handed_out_just_before_a_close_is_committed(cluster: TieredCluster) -> None:
+def test_records_handed_out_just_before_a_close_are_committed(cluster: TieredCluster) -> None:
     topic, _ = cluster.tiered("closed")
     config = cluster.config(topic, enable_auto_commit=True, auto_commit_interval_ms=60_000)
     with TieredConsumer(config) as consumer:
@@ -206,7 +206,7 @@ def test_what_was_handed_out_just_before_a_close_is_committed(cluster: TieredClu
         assert plain.committed([TopicPartition(topic, 0)], 10)[0].offset == 50
 
 
-def test_nothing_is_told_of_a_partition_that_was_taken_away_while_it_was_looked_for(cluster: TieredCluster) -> None:
+def test_nothing_is_reported_for_a_partition_revoked_during_its_look(cluster: TieredCluster) -> None:
     topic, _ = cluster.tiered("taken-away")
     errors: list[Any] = []
     config = cluster.config(topic, auto_offset_reset="earliest", **{"error_cb": errors.append})
@@ -250,7 +250,7 @@ def test_a_pause_keeps_what_waits_and_a_seek_drops_it(cluster: TieredCluster) ->
             assert offsets(polled(consumer, 3)) == [to, to + 1, to + 2]
 
 
-def test_what_is_being_read_when_a_seek_comes_is_not_handed_out_after_it(cluster: TieredCluster) -> None:
+def test_a_read_in_flight_at_a_seek_is_not_handed_out_after_it(cluster: TieredCluster) -> None:
     topic, (start,) = cluster.tiered("seek-in-a-read")
     with TieredConsumer(cluster.config(topic)) as consumer:
         consumer.assign([TopicPartition(topic, 0, 0)])
@@ -323,12 +323,12 @@ def is_told_that_it_was_made_again(cluster: TieredCluster, topic: str, mode: str
         assert message.cause().facts["was"] != message.cause().facts["is"]
 
 
-def test_a_topic_made_again_under_its_name_is_not_read_on_as_if_it_were_the_same(cluster: TieredCluster) -> None:
+def test_a_recreated_topic_is_not_read_on_as_if_it_were_the_same(cluster: TieredCluster) -> None:
     topic, _ = cluster.tiered("made-again")
     is_told_that_it_was_made_again(cluster, topic, "tiered_storage_only")
 
 
-def test_kafkas_consumer_is_not_sent_into_a_topic_made_again_under_the_name(
+def test_kafkas_consumer_does_not_go_on_in_a_recreated_topic(
     cluster: TieredCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would silently go on by the name, at the offset in the old topic."""

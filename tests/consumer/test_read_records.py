@@ -249,7 +249,7 @@ print(json.dumps([before, held()]))
 
 
 @pytest.mark.kafka
-def test_ctrl_c_in_the_middle_of_a_read_that_somebody_keeps_leaves_no_thread_and_no_file_open(
+def test_ctrl_c_in_the_middle_of_a_read_that_is_kept_leaves_no_thread_and_no_file_open(
     tiered: TieredTopic,
 ) -> None:
     parameters = {"bootstrap": tiered.kafka["bootstrap.servers"], "store": tiered.store, "topic": TOPIC, "facts": FACTS}
@@ -262,7 +262,7 @@ def test_ctrl_c_in_the_middle_of_a_read_that_somebody_keeps_leaves_no_thread_and
 
 
 @pytest.mark.kafka
-def test_a_read_of_a_log_that_is_closed_meanwhile_is_an_error_and_not_a_short_answer(tiered: TieredTopic) -> None:
+def test_a_read_of_a_log_that_is_closed_during_it_is_an_error_and_not_short(tiered: TieredTopic) -> None:
     settings = {"tier_state.topic": FACTS}
     with connect(settings=settings | {"store.url": tiered.store}, kafka=tiered.kafka) as opened:
         batches = opened.topic(TOPIC).read().to_batches()
@@ -332,7 +332,7 @@ def test_a_wrong_argument_of_a_read_is_named(log: Log, given: dict[str, object],
 
 
 @pytest.mark.kafka
-def test_a_connection_that_nobody_holds_closes_itself(tiered: TieredTopic) -> None:
+def test_a_connection_without_a_reference_closes_itself(tiered: TieredTopic) -> None:
     before = set(threading.enumerate())
     settings = {"tier_state.topic": FACTS}
     batches = iter(connect(settings=settings | {"store.url": tiered.store}, kafka=tiered.kafka).topic(TOPIC).read())

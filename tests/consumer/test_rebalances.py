@@ -57,7 +57,7 @@ def test_a_member_that_comes_and_one_that_goes_neither_lose_nor_repeat(cluster: 
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_what_was_handed_out_just_before_it_is_taken_away_is_committed(cluster: TieredCluster, protocol: str) -> None:
+def test_records_handed_out_just_before_a_revocation_are_committed(cluster: TieredCluster, protocol: str) -> None:
     topic, _ = cluster.tiered(f"{protocol}-taken")
     config = config_of(cluster, topic, protocol)
     with TieredConsumer(config) as consumer:
@@ -93,7 +93,7 @@ def test_the_callbacks_of_an_application_decide_where_a_partition_begins(cluster
     assert calls == ["assigned", "revoked"]
 
 
-def test_what_was_being_read_for_a_partition_that_is_gone_is_not_handed_out(cluster: TieredCluster) -> None:
+def test_a_read_in_flight_for_a_revoked_partition_is_not_handed_out(cluster: TieredCluster) -> None:
     topic, _ = cluster.tiered("taken-away", RECORDS, 2)
     with TieredConsumer(cluster.config(topic)) as consumer:
         for _ in range(20):

@@ -116,7 +116,7 @@ def test_nothing_beyond_what_the_route_allows_is_handed_out(
     assert (piece.next_offset, piece.limit) == (last + 1, last + 1)
 
 
-def test_what_is_beyond_the_limit_of_runs_is_left_to_reads_piece_by_piece(
+def test_partitions_beyond_the_limit_of_runs_are_read_piece_by_piece(
     golden_log: Make, store: ObjectStore, runs: RemoteRuns
 ) -> None:
     log = golden_log(store=store).reader.partition("t", 0)
@@ -128,7 +128,9 @@ def test_what_is_beyond_the_limit_of_runs_is_left_to_reads_piece_by_piece(
     assert runs.read(readers[2], log, where, ask) is not None
 
 
-def test_a_missing_object_is_left_to_who_finds_out_why(golden_log: Make, store: ObjectStore, runs: RemoteRuns) -> None:
+def test_a_missing_object_is_left_to_reads_piece_by_piece(
+    golden_log: Make, store: ObjectStore, runs: RemoteRuns
+) -> None:
     golden = golden_log(store=store)
     log, ask = golden.reader.partition("t", 0), Ask(1 << 20, BOTH[0], Tier.REMOTE)
     where = remote(log, 0, BOTH[0])

@@ -147,7 +147,7 @@ def test_commits_are_of_messages_of_offsets_or_of_what_was_handed_out(opened: Op
 
 
 @pytest.mark.kafka
-def test_offsets_are_stored_by_the_application_only_where_it_said_so(opened: Open, topic: str) -> None:
+def test_the_application_stores_offsets_only_if_it_is_set_to(opened: Open, topic: str) -> None:
     by_itself = opened("stores-by-itself")
     by_itself.assign([TopicPartition(topic, 0, 10)])
     with pytest.raises(KafkaException) as refused:
@@ -218,7 +218,7 @@ def test_watermarks_and_times(opened: Open, topic: str) -> None:
 
 
 @pytest.mark.kafka
-def test_what_a_cluster_and_a_group_are_told_as(opened: Open, topic: str, cluster: TieredCluster) -> None:
+def test_metadata_of_cluster_and_group_have_the_same_form(opened: Open, topic: str, cluster: TieredCluster) -> None:
     consumer = opened("told")
     assert consumer.cluster_id(timeout=30) == cluster.kafka.cluster_id
     assert set(consumer.list_topics(topic, timeout=30).topics[topic].partitions) == {0, 1}

@@ -194,7 +194,7 @@ def test_a_part_of_another_log_is_not_handed_out(reader: Reader, make: Make) -> 
 
 
 @pytest.mark.parametrize("reader", [*PIECES, OTHERS[0]], ids=lambda reader: reader.name)
-def test_what_lies_before_a_bad_batch_in_its_chunks_is_handed_out(reader: Reader, make: Make) -> None:
+def test_batches_before_a_bad_one_in_its_chunks_are_handed_out(reader: Reader, make: Make) -> None:
     """This holds for the first batch in its chunk, and for the last one, which goes on in the next chunk."""
     segments = make()
     for at in batch_positions(segments.log):

@@ -53,7 +53,7 @@ def test_every_extra_is_on_the_page() -> None:
     assert extras - {"demo", "dev"} <= named
 
 
-def test_nobody_is_told_to_install_tierstate_from_an_index() -> None:
+def test_no_page_says_to_install_tierstate_from_an_index() -> None:
     """The name is in no index, and anybody may register it."""
     texts = {str(page): page.read_text() for page in PAGES if page.name != "CHANGELOG.md"}
     texts |= {str(path): text for path, text in SOURCE.items()}

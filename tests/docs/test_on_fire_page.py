@@ -118,7 +118,7 @@ def test_data_is_about_to_expire_because_somebody_paused_the_topic(fire: Fire) -
     fire.is_out(whole)
 
 
-def test_nobody_answers(fire: Fire) -> None:
+def test_no_agent_answers(fire: Fire) -> None:
     house, topic = fire.house, fire.topic
     with house.agent() as agent:
         fire.agent_is(agent)

@@ -46,7 +46,7 @@ def test_the_page_on_spark_is_what_the_code_says() -> None:
         assert shown(SPARK_PAGE.read_text(), name) == text, "python -m tests.docs.options_page --write"
 
 
-def test_what_is_the_same_as_for_the_kafka_source_has_its_default() -> None:
+def test_an_option_that_equals_the_kafka_sources_has_its_default() -> None:
     same = {name: default for name, (default, here) in KAFKA_SOURCE.items() if not here}
     ours = {option.name: option.default for option in OPTIONS if option.name in same and option.default is not None}
     assert ours
@@ -112,7 +112,7 @@ def test_no_option_is_in_the_table_twice() -> None:
     assert len({option.name.lower() for option in OPTIONS}) == len(OPTIONS)
 
 
-def test_what_is_said_of_the_kafka_client_holds() -> None:
+def test_the_claims_about_the_kafka_client_hold() -> None:
     for name in (*PASSED, *(f"{prefix}anything" for prefix in PASSED_PREFIXES)):
         assert name in kafka_properties({**KAFKA, f"kafka.{name}": "x"})
     for name in REFUSED:

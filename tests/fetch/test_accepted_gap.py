@@ -69,7 +69,7 @@ def test_a_gateway_s_plan_says_the_same_of_an_accepted_gap(golden_log: Make, whe
     assert [split for split in pieces if split.skipped] == []
 
 
-def test_what_came_back_is_read_though_the_view_does_not_know_it_yet(
+def test_offsets_that_came_back_are_read_before_the_view_knows_them(
     golden_log: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     golden = golden_log(copies=1)
@@ -89,7 +89,7 @@ def test_what_came_back_is_read_though_the_view_does_not_know_it_yet(
     assert calls
 
 
-def test_the_same_gap_that_nobody_accepted_is_an_error(golden_log: Make) -> None:
+def test_the_same_gap_without_acceptance_is_an_error(golden_log: Make) -> None:
     golden = golden_log(copies=1)
     golden.local.local_start = golden.folder.bases[2]
     with pytest.raises(LogGap):

@@ -58,7 +58,7 @@ def pieces(golden: Golden, isolation: Isolation, tier: Tier, max_bytes: int) -> 
 @pytest.mark.parametrize("max_bytes", [1, 700, 4096, 1 << 20])
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("isolation", list(Isolation))
-def test_what_is_at_hand_is_what_a_read_brings(
+def test_a_read_at_hand_brings_what_a_read_brings(
     golden_log: Make, isolation: Isolation, tier: Tier, max_bytes: int, below: int
 ) -> None:
     """``below``: the broker still has this much of what is copied."""
@@ -81,7 +81,7 @@ def test_an_offset_within_a_batch_is_read_again(golden_log: Make, offset: int) -
     assert at_hand(golden, offset) is None
 
 
-def test_nothing_is_at_hand_before_somebody_asked(golden_log: Make) -> None:
+def test_nothing_is_at_hand_before_the_first_read(golden_log: Make) -> None:
     assert at_hand(golden_log(clock=ManualClock()), 0) is None
 
 
@@ -108,7 +108,7 @@ def test_bytes_that_left_the_cache_are_not_at_hand(golden_log: Make) -> None:
     assert at_hand(golden, 0) is None
 
 
-def test_what_the_broker_has_is_left_to_it(golden_log: Make) -> None:
+def test_records_of_the_broker_are_left_to_it(golden_log: Make) -> None:
     golden = golden_log(clock=ManualClock())
     golden.reader.fetch("t", 0, 0, tier=Tier.REMOTE)
     assert at_hand(golden, 0, tier=Tier.AUTO) is None
@@ -150,7 +150,7 @@ def renewed(golden: Golden, offset: int = 0) -> None:
     golden.reader.renew("t", 0, offset, isolation=Isolation.READ_COMMITTED, tier=Tier.REMOTE)
 
 
-def test_a_plan_is_good_as_long_as_what_it_was_routed_by_is_said_again(golden_log: Make) -> None:
+def test_a_plan_holds_as_long_as_the_facts_of_its_route_are_confirmed(golden_log: Make) -> None:
     clock = ManualClock()
     golden = golden_log(clock=clock)
     plan = planned(golden)
@@ -231,7 +231,7 @@ def test_checksums_are_looked_at_where_bytes_are_at_hand(golden_log: Make) -> No
     assert at_hand(golden, 0) is None, "who decodes what `fetch` reads is told"
 
 
-def test_what_was_right_once_is_right_as_long_as_it_stays_in_the_cache(golden_log: Make) -> None:
+def test_bytes_are_checked_once_as_long_as_they_stay_in_the_cache(golden_log: Make) -> None:
     golden = golden_log("none", clock=ManualClock(), compression=Compression.NONE, older=True)
     whole = golden.reader.fetch("t", 0, 0, max_bytes=4096, tier=Tier.REMOTE)
     assert at_hand(golden, 0) == at_hand(golden, 0) == whole

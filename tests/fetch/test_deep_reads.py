@@ -70,7 +70,7 @@ def test_the_first_batch_of_a_chunk_is_looked_for_once(
     assert first_of(remote, segment, SECOND) == SECOND
 
 
-def test_what_lies_before_the_wanted_batch_is_passed_at_once(
+def test_batches_before_the_wanted_one_are_skipped_at_once(
     remote: RemoteTier, segment: RemoteSegment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for place in (0, SECOND):
@@ -87,7 +87,7 @@ def test_what_lies_before_the_wanted_batch_is_passed_at_once(
     assert ranges == [offset * SIZE for offset in (SECOND + 150, SECOND + 199, 150)]
 
 
-def test_what_is_passed_has_to_be_in_order(remote: RemoteTier, store: MemoryStore, segment: RemoteSegment) -> None:
+def test_skipped_batches_have_to_be_in_order(remote: RemoteTier, store: MemoryStore, segment: RemoteSegment) -> None:
     key = object_key(segment.object_key, ObjectKind.LOG)
     store.delete(key)
     swapped = [*BATCHES]

@@ -34,7 +34,7 @@ def require(golden: Golden, offsets: OffsetRange) -> None:
     require_gone(Gaps(view, bounds, missing), offsets, golden.tiers.store, ObjectKeys())
 
 
-def test_what_the_bucket_has_and_no_fact_names_is_not_lost(golden_log: Make) -> None:
+def test_objects_that_no_fact_names_are_not_lost(golden_log: Make) -> None:
     golden = golden_log()
     offsets = forget(golden, 1)
     with pytest.raises(InvalidRequest, match="the bucket has"):
@@ -43,7 +43,7 @@ def test_what_the_bucket_has_and_no_fact_names_is_not_lost(golden_log: Make) -> 
     require(golden, offsets)
 
 
-def test_what_a_tier_has_is_not_lost(golden_log: Make) -> None:
+def test_offsets_that_a_tier_has_are_not_lost(golden_log: Make) -> None:
     golden = golden_log()
     offsets = forget(golden, 1)
     delete_segment(golden.tiers.store, golden.segments[1])

@@ -72,7 +72,7 @@ def test_a_scan_is_exactly_its_range(golden_log: Make, isolation: Isolation) -> 
             assert rows_of(pieces) == [row for row in expected if start <= row[0] < stop]
 
 
-def test_what_both_tiers_have_comes_from_the_broker_unless_the_other_is_asked_for(golden_log: Make) -> None:
+def test_records_of_both_tiers_come_from_the_broker_by_default(golden_log: Make) -> None:
     golden = golden_log("transactions")
     assert golden.reader.fetch("t", 0, 0).tier is Tier.LOCAL
     assert golden.reader.fetch("t", 0, 0, tier=Tier.REMOTE).tier is Tier.REMOTE

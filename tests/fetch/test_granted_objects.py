@@ -141,7 +141,7 @@ def test_ranges_and_whole_objects_and_their_sizes(objects: GrantedObjects, grant
 
 
 @pytest.mark.parametrize("ill", ["cut", "500", "503", "429"])
-def test_what_breaks_off_or_fails_is_asked_for_again_from_there(
+def test_a_read_that_breaks_off_or_fails_is_resumed_there(
     objects: GrantedObjects, store: Store, key: str, ill: str
 ) -> None:
     store.ill = [ill, ill]
@@ -151,7 +151,7 @@ def test_what_breaks_off_or_fails_is_asked_for_again_from_there(
     assert objects.get(key) == DATA
 
 
-def test_nobody_waits_for_ever(objects: GrantedObjects, store: Store, key: str) -> None:
+def test_a_read_does_not_wait_for_ever(objects: GrantedObjects, store: Store, key: str) -> None:
     store.ill = ["cut"] * 3
     with pytest.raises(StorageUnavailable, match="breaks off"):
         ranged(objects, key)
@@ -160,7 +160,7 @@ def test_nobody_waits_for_ever(objects: GrantedObjects, store: Store, key: str) 
         ranged(objects, key)
 
 
-def test_a_url_is_asked_for_anew_before_it_ends_and_once_more_when_it_is_refused(
+def test_a_url_is_renewed_before_it_expires_and_when_it_is_refused(
     objects: GrantedObjects, grants: Grants, store: Store, clock: ManualClock, key: str
 ) -> None:
     assert ranged(objects, key) == DATA
@@ -199,7 +199,7 @@ def test_two_versions_are_never_joined(objects: GrantedObjects, store: Store, ke
         ranged(objects, key)
 
 
-def test_a_data_key_is_told_by_the_grant_of_its_segment(objects: GrantedObjects, key: str) -> None:
+def test_the_grant_of_a_segment_has_its_data_key(objects: GrantedObjects, key: str) -> None:
     with pytest.raises(InvalidRequest, match="no data key"):
         objects.unwrap("key1", b"wrapped")
     objects.get(key)

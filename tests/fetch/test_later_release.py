@@ -27,7 +27,7 @@ def say_later(golden: Golden, number: int = 1, ignorable_since: str | None = Non
     golden.tiers.view.require_fresh(0, 0)
 
 
-def test_what_the_facts_of_this_release_answer_is_answered(golden_log: Make) -> None:
+def test_questions_that_the_facts_of_this_release_decide_are_answered(golden_log: Make) -> None:
     golden = golden_log()
     golden.local.local_start = golden.folder.bases[-1]
     say_later(golden)
@@ -48,7 +48,7 @@ def test_a_gap_that_a_later_fact_may_explain_asks_for_an_upgrade(golden_log: Mak
         golden.reader.offset_for_time("t", 0, TimestampMs(2**60))
 
 
-def test_a_gap_that_is_there_beside_a_fact_that_may_be_ignored_is_a_gap(golden_log: Make) -> None:
+def test_a_gap_next_to_an_ignorable_fact_is_a_gap(golden_log: Make) -> None:
     golden = golden_log(copies=1)
     bases = golden.folder.bases
     golden.local.local_start = bases[2]

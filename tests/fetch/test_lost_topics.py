@@ -57,7 +57,7 @@ def lost(golden_log: Make) -> Iterator[Lost]:
 
 
 @pytest.mark.parametrize("face", ["extent", "bounds", "scan", "fetch below", "fetch local", "by time", "plan"])
-def test_every_read_says_what_is_lost_and_the_way_out(lost: Lost, face: str) -> None:
+def test_every_read_reports_the_loss_and_the_way_out(lost: Lost, face: str) -> None:
     reader, start, end = lost.reader, lost.golden.local.local_start, lost.golden.local.high_watermark
     faces: dict[str, Callable[[], object]] = {
         "extent": lambda: reader.extent("t", 0),
@@ -83,7 +83,7 @@ def test_once_it_is_recovered_reading_goes_on(lost: Lost) -> None:
     again.view.close()
 
 
-def test_a_view_that_was_only_behind_is_made_fresh_before_anything_is_said(golden_log: Make) -> None:
+def test_a_view_that_is_only_behind_is_made_fresh_before_an_error(golden_log: Make) -> None:
     golden = golden_log()
     golden.local.local_start = golden.folder.bases[2]
     tail = open_view(golden.tiers.topic, "cluster", SystemClock(), Following(tail=False))  # it has read nothing so far

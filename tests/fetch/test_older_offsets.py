@@ -75,7 +75,7 @@ def test_the_first_of_a_time_is_the_logs_own_below_the_local_start(golden_log: M
 
 
 @pytest.mark.parametrize("case", ["transactions", "epochs", "zstd"])
-def test_the_latest_time_is_found_where_the_broker_has_it_no_more(golden_log: Make, case: str) -> None:
+def test_the_latest_time_is_found_after_the_broker_lost_it(golden_log: Make, case: str) -> None:
     golden = golden_log(case)
     rows = times_of(golden, case)
     for start in starts(golden):
@@ -98,7 +98,7 @@ def test_a_marker_can_be_the_first_or_the_latest_of_a_time(golden_log: Make) -> 
     assert any(row is not None and row[0] not in records for row in firsts)
 
 
-def test_nothing_is_said_of_what_may_be_a_branch_that_was_lost(golden_log: Make) -> None:
+def test_nothing_is_answered_from_what_may_be_a_lost_branch(golden_log: Make) -> None:
     golden = golden_log("epochs")
     last = golden.local.epochs[-1][0]
     golden.local.delete_records(golden.folder.bases[-1])

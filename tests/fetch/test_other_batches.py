@@ -48,7 +48,7 @@ def test_a_flipped_bit_of_any_batch_is_refused_before_its_records_are_handed_out
 
 @pytest.mark.parametrize("chunk_bytes", [4096, 1 << 20])
 @pytest.mark.parametrize("read_bytes", [1, 1 << 20])
-def test_who_reads_a_segment_from_end_to_end_refuses_another_log_of_the_same_offsets(
+def test_a_read_of_a_whole_segment_refuses_another_log_of_the_same_offsets(
     read_bytes: int, chunk_bytes: int, golden_log: Callable[..., Golden]
 ) -> None:
     golden = golden_log("none", copies=1, chunk_bytes=chunk_bytes, compression=Compression.NONE, older=True)

@@ -58,7 +58,7 @@ def test_a_read_from_the_middle_of_a_chunk_opens_it_up_to_there(remote: RemoteTi
     assert reached < remote.cache.counts.bytes - stored < reached + ROOM + STEP_BYTES
 
 
-def test_who_goes_on_where_it_stopped_has_the_whole_chunk_at_once(remote: RemoteTier, segment: RemoteSegment) -> None:
+def test_a_read_that_goes_on_gets_the_whole_chunk_at_once(remote: RemoteTier, segment: RemoteSegment) -> None:
     _, following = read(remote, segment, FIRST + 300)
     assert read(remote, segment, following)[0] == following
     assert remote.cache.counts.bytes == CHUNK

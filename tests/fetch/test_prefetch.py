@@ -49,7 +49,7 @@ def gets(golden: Golden) -> list[str]:
     return keys
 
 
-def test_what_a_sequential_reader_comes_to_is_there_when_it_asks(log: Golden) -> None:
+def test_a_sequential_reader_finds_its_next_bytes_loaded(log: Golden) -> None:
     offset = fetch(log, 0)
     assert log.remote.prefetch.bytes == 0
     offset = fetch(log, offset)
@@ -215,7 +215,7 @@ def test_a_reader_waits_for_no_load_ahead_that_only_waits(log: Golden) -> None:
     assert fetch(log, offset) > offset
 
 
-def test_a_load_that_fails_in_the_store_is_done_by_the_reader_who_waits_for_it(log: Golden) -> None:
+def test_a_load_that_fails_is_done_by_the_reader_that_waits_for_it(log: Golden) -> None:
     failed = threading.Event()
 
     def fail(key: str) -> None:

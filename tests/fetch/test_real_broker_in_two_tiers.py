@@ -184,7 +184,7 @@ def test_every_offset_is_a_start_on_both_sides_of_the_border(real: Real, isolati
 
 
 @pytest.mark.parametrize("isolation", BOTH)
-def test_at_the_ends_of_every_segment_chunk_and_batch_and_beside_them_the_answers_are_those_of_before_the_trim(
+def test_answers_at_every_edge_of_segments_chunks_and_batches_are_those_before_the_trim(
     real: Real, isolation: Isolation
 ) -> None:
     _, remote_end = real.reader.extent(TOPIC, 0, tier=Tier.REMOTE)

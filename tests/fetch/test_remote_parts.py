@@ -175,7 +175,7 @@ def test_four_requests_are_in_flight_also_where_segments_are_small(piece_bytes: 
     assert (store.most_open, store.now_open) == (4, 0)
 
 
-def test_who_leaves_early_leaves_no_request_open(golden_log: Make) -> None:
+def test_a_reader_that_leaves_early_leaves_no_request_open(golden_log: Make) -> None:
     store = Asked()
     golden = golden_log("none", store=store, compression=Compression.NONE)
     split, held, first = split_of(golden, 0, golden.folder.bases[-1]), threading.Event(), iter([True])
@@ -233,7 +233,7 @@ def test_a_log_that_ends_inside_a_batch_is_corrupt(store: ObjectStore, golden_lo
             read(golden, 0, golden.folder.bases[1], Isolation.READ_COMMITTED, 3_000)
 
 
-def test_a_store_that_fails_is_heard(golden_log: Make) -> None:
+def test_a_failure_of_the_store_is_raised(golden_log: Make) -> None:
     store = Asked()
     golden = golden_log("none", store=store, compression=Compression.NONE)
     split = split_of(golden, 0, golden.folder.bases[-1])
@@ -249,7 +249,7 @@ def test_a_store_that_fails_is_heard(golden_log: Make) -> None:
     assert [row[0] for row in rows_of(pieces)] == list(range(golden.folder.bases[2]))
 
 
-def test_memory_is_used_again_when_nobody_holds_it_and_not_before() -> None:
+def test_memory_is_reused_only_when_it_is_no_longer_held() -> None:
     buffers = Buffers(2)
     first = buffers.take(0, 1000)
     first.data[:] = b"x" * 1000
@@ -265,7 +265,7 @@ def test_memory_is_used_again_when_nobody_holds_it_and_not_before() -> None:
     assert bytes(third.after(b"z" * (HEAD_BYTES + 1))[-500:]) == b"y" * 500
 
 
-def test_a_part_of_a_segment_that_somebody_else_described_is_refused(store: ObjectStore, golden_log: Make) -> None:
+def test_a_part_with_another_description_of_its_segment_is_refused(store: ObjectStore, golden_log: Make) -> None:
     golden = golden_log("none", store=store)
     one, other = golden.segments[:2]
     split = split_of(golden, 0, 10)

@@ -23,7 +23,7 @@ from tierstate.storage.segment.cache import ChunkCache
 Make = Callable[..., Golden]
 
 
-def test_the_bytes_told_are_those_the_store_gave(golden_log: Make) -> None:
+def test_the_reported_bytes_are_those_that_the_store_gave(golden_log: Make) -> None:
     golden = golden_log("none")
     segment = golden.segments[0]
     events: list[Event] = []
@@ -37,7 +37,7 @@ def test_the_bytes_told_are_those_the_store_gave(golden_log: Make) -> None:
     ]
 
 
-def test_a_request_that_fails_is_told_too(golden_log: Make) -> None:
+def test_a_failed_request_is_reported_too(golden_log: Make) -> None:
     golden = golden_log("none")
     golden.local.local_start = golden.folder.bases[-1]
 

@@ -95,7 +95,7 @@ def test_reads_want_a_fresh_view_again_once_the_topic_answers(away: Away) -> Non
     assert away.asked == before + 1
 
 
-def test_an_old_view_never_makes_a_gap_of_what_was_trimmed_meanwhile(golden_log: Make) -> None:
+def test_an_old_view_never_makes_a_gap_of_later_trims(golden_log: Make) -> None:
     """The agent's view is another one: it may go on copying and trimming while we are cut off."""
     topic = FaultyTopic()
     golden = golden_log(copies=1, topic=topic)

@@ -51,7 +51,7 @@ def test_after_a_clean_election_reads_go_on_and_the_leader_is_asked_once(golden:
     assert golden.local.asked == [0, 0], "a new leader is asked anew"
 
 
-def test_while_the_leaders_own_term_rules_nobody_is_asked(golden: Golden) -> None:
+def test_no_broker_is_asked_during_the_leaders_own_term(golden: Golden) -> None:
     golden.local.elect(1)
     golden.tiers.elect(Lineage.of((0, 0), (1, golden.local.high_watermark)))
     golden.tiers.view.require_fresh(0, 0)
@@ -134,7 +134,7 @@ def test_the_log_start_of_a_lost_branch_refuses_nothing_that_the_broker_has(gold
     assert golden.reader.extent("t", 0, tier=Tier.LOCAL) == (700, golden.local.high_watermark)
 
 
-def test_a_log_start_below_the_point_where_the_leader_left_is_told(golden: Golden) -> None:
+def test_a_log_start_below_the_point_where_the_leader_left_is_reported(golden: Golden) -> None:
     golden.tiers.start_log_at(34)
     golden.tiers.view.require_fresh(0, 0)
     golden.local.elect(1)

@@ -73,7 +73,7 @@ def test_a_hole_that_the_local_tier_fills_is_no_gap() -> None:
     only(problems, Severity.FINDING, "offsets 100..199 are local only")
 
 
-def test_overlaps_are_told_with_their_bytes() -> None:
+def test_overlaps_are_reported_with_their_bytes() -> None:
     again = segment(4, 50, 149)
     live = list(facts(*CLEAN, again))
     problems = findings(*live)
@@ -81,13 +81,13 @@ def test_overlaps_are_told_with_their_bytes() -> None:
     assert overlap_bytes(BUILD.view(*live)) == 1000
 
 
-def test_a_segment_out_of_lineage_is_told() -> None:
+def test_a_segment_out_of_lineage_is_reported() -> None:
     other = segment(4, 160, 180, (0, 160))
     problems = findings(*facts(*CLEAN, other))
     assert only(problems, Severity.WAITING, "out of lineage").segment_id == other.segment_id
 
 
-def test_an_unknown_lineage_is_told() -> None:
+def test_an_unknown_lineage_is_reported() -> None:
     live = [BUILD.leader(0, 1, lineage=Lineage.of((1, 250))), *list(facts(*CLEAN))[1:]]
     problems = findings(*live)
     assert any(problem.what.startswith("lineage unknown") for problem in problems)
@@ -127,13 +127,13 @@ def test_an_epoch_later_than_the_term_that_copied_it_is_corrupt() -> None:
     assert texts == [f"its epoch 2 is later than the term that copied it, {TERM}"]
 
 
-def test_a_max_timestamp_of_the_future_is_told_and_a_little_skew_is_not() -> None:
+def test_a_max_timestamp_of_the_future_is_reported_and_a_little_skew_is_not() -> None:
     ahead = [replace(CLEAN[0], max_timestamp=TimestampMs(NOW + CLOCK_TOLERANCE_MS + more)) for more in (0, 1)]
     assert not findings(*facts(ahead[0], *CLEAN[1:]))
     only(findings(*facts(ahead[1], *CLEAN[1:])), Severity.FINDING, "later than its copy")
 
 
-def test_a_recovery_began_the_copy_anew_in_no_brokers_name() -> None:
+def test_a_recovery_restarted_the_copy_without_a_brokers_name() -> None:
     live = list(facts(*CLEAN))
     begun = [
         replace(old, fact=SegmentCopyStarted(replace(old.fact.attempt, broker_id=BrokerId(-1))))
@@ -168,7 +168,7 @@ def test_a_delete_that_stands_and_one_that_describes_another_segment() -> None:
     assert [problem.severity for problem in problems] == [Severity.WAITING, Severity.CORRUPT]
 
 
-def test_a_finished_delete_and_an_abandoned_copy_are_told() -> None:
+def test_a_finished_delete_and_an_abandoned_copy_are_reported() -> None:
     deleted = (BUILD.delete_started(50, 8, TERM, 5), BUILD.delete_finished(51, 8, TERM, 6))
     only(findings(*facts(*CLEAN), *deleted), Severity.WAITING, "wait to be erased")
     abandoned = (BUILD.started(50, 8, TERM), BUILD.leader(51, 1, lineage=LINEAGE))
@@ -179,7 +179,7 @@ def test_a_copy_that_goes_on_is_no_finding() -> None:
     assert not findings(*facts(*CLEAN), BUILD.started(50, 8, TERM, 300, 399))
 
 
-def test_a_hold_an_unreadable_fact_and_a_foreign_key_are_told() -> None:
+def test_a_hold_an_unreadable_fact_and_a_foreign_key_are_reported() -> None:
     hold = IntegrityHold(BUILD.partition, BUILD.fact_id(5), BrokerId(1), "two values", "a", "b", NOW)
     only(findings(*facts(*CLEAN), BUILD.live(50, hold)), Severity.FINDING, "two values: a / b")
     only(findings(*facts(*CLEAN), BUILD.unknown(50, "novelty")), Severity.CORRUPT, "degraded")
@@ -202,12 +202,12 @@ def test_both_are_findings_while_the_leaders_epoch_has_no_term() -> None:
     only(findings(*facts(*CLEAN), within=newer), Severity.FINDING, "the leader's epoch has no term yet")
 
 
-def test_segments_without_a_log_start_are_told() -> None:
+def test_segments_without_a_log_start_are_reported() -> None:
     leader, _, *copied = facts(*CLEAN)
     only(findings(leader, *copied), Severity.FINDING, "no fact names a log start")
 
 
-def test_a_local_start_above_the_last_trim_is_told() -> None:
+def test_a_local_start_above_the_last_trim_is_reported() -> None:
     trim = BUILD.trim(50, TERM, 200, 9)
     only(findings(*facts(*CLEAN), trim), Severity.FINDING, "the local start 300 is above the last trim 200")
     assert not findings(*facts(*CLEAN), trim, within=bounds(200))

@@ -99,7 +99,7 @@ def test_a_change_of_prefix_breaks_no_read_no_verify_and_no_recover(world: World
     assert sorted(copy.object_key for copy in copies) == sorted(copy.object_key for copy in segments)
 
 
-def test_a_stray_beside_old_keys_is_found_whatever_the_prefix_is_now(world: World) -> None:
+def test_a_stray_next_to_old_keys_is_found_under_any_current_prefix(world: World) -> None:
     segments = copied_under_three_prefixes(world).view().readable
     strays = [f"{segment.object_key[:-22]}{'A' * 22}.log" for segment in segments]
     for key in strays:

@@ -70,7 +70,7 @@ def test_a_clean_world_gives_no_finding(level: int, world: World, segment: Remot
 
 
 @pytest.mark.parametrize("key", [None, "no-name-at-all"])
-def test_what_a_forged_fact_names_is_no_folder_to_look_into(
+def test_verify_does_not_list_the_folder_that_a_forged_fact_names(
     key: str | None, world: World, segment: RemoteSegment
 ) -> None:
     events = put_events(world.store)
@@ -190,7 +190,7 @@ def test_objects_that_no_fact_names_are_orphans_and_counted(world: World, segmen
     assert (verifier.checked.orphan_objects, verifier.checked.orphan_bytes) == (1, 5)
 
 
-def test_what_a_copy_began_while_we_looked_is_no_orphan(world: World, segment: RemoteSegment) -> None:
+def test_objects_of_a_copy_that_began_during_the_check_are_no_orphans(world: World, segment: RemoteSegment) -> None:
     view = world.view()
     earlier = replace(view, segments={sid: one for sid, one in view.segments.items() if sid != segment.segment_id})
     earlier = replace(earlier, readable=tuple(one for one in view.readable if one != segment))
@@ -198,7 +198,7 @@ def test_what_a_copy_began_while_we_looked_is_no_orphan(world: World, segment: R
     assert len(verify(world, view=earlier, look=lambda: earlier)) == 3
 
 
-def test_what_was_deleted_while_we_looked_is_not_missing(world: World, segment: RemoteSegment) -> None:
+def test_objects_deleted_during_the_check_are_not_missing(world: World, segment: RemoteSegment) -> None:
     before = world.view()
     reign = world.process().begin()
     reign.append(SegmentDeleteStarted(segment, reign.term, reign.counter(), DeleteReason.LOG_START, reign.now()))
@@ -206,7 +206,7 @@ def test_what_was_deleted_while_we_looked_is_not_missing(world: World, segment: 
     assert not verify(world, view=before)
 
 
-def test_objects_of_a_finished_delete_are_told(world: World, segment: RemoteSegment) -> None:
+def test_objects_of_a_finished_delete_are_reported(world: World, segment: RemoteSegment) -> None:
     reign = world.process().begin()
     reign.append(SegmentDeleteStarted(segment, reign.term, reign.counter(), DeleteReason.LOG_START, reign.now()))
     assert not verify(world)
@@ -227,7 +227,7 @@ def test_a_store_that_does_not_answer_is_no_finding(world: World, segment: Remot
 
 
 @pytest.mark.parametrize("level", [2, 3])
-def test_what_was_recovered_verifies_although_its_terms_are_new(
+def test_recovered_segments_verify_although_their_terms_are_new(
     level: int, world: World, segment: RemoteSegment
 ) -> None:
     recovered = Target.fresh(world).recover([plan(world)])

@@ -92,7 +92,7 @@ def test_a_partition_that_did_not_change_is_not_sent_again(said: Topic, follow: 
     assert view.partition(partition(0)) is not before
 
 
-def test_of_many_who_ask_at_once_about_what_changed_one_is_sent_it(said: Topic, follow: Follow, ask: Ask) -> None:
+def test_one_of_many_simultaneous_questions_brings_a_changed_partition(said: Topic, follow: Follow, ask: Ask) -> None:
     view, leader = ask(follow(said.topic)), elected(0, 1, 1)
     said.say(leader)
     for step in range(300):
@@ -111,7 +111,7 @@ def test_errors_are_those_of_the_view_with_their_facts(said: Topic, follow: Foll
     assert behind.value.facts == {"tier_partition": 0, "position": 5, "applied": 0}
 
 
-def test_a_view_that_is_rebuilt_under_those_who_ask_is_never_the_old_one(said: Topic, follow: Follow, ask: Ask) -> None:
+def test_workers_never_see_the_old_view_during_a_rebuild(said: Topic, follow: Follow, ask: Ask) -> None:
     follower = follow(said.topic)
     view, leader = ask(follower), elected(0, 1, 1)
     at, number = said.say(leader), view.tier_partition(partition(0))
@@ -175,7 +175,7 @@ class Slow:
                     return
 
 
-def test_where_nobody_answers_the_view_is_behind_and_a_late_answer_is_no_other_questions() -> None:
+def test_without_an_answer_the_view_is_behind_and_a_late_answer_is_dropped() -> None:
     slow = Slow()
 
     def connect() -> socket.socket:

@@ -141,7 +141,7 @@ MORE = st.sampled_from(
 
 
 @given(st.lists(PARTS | MORE, max_size=8).map("/".join) | st.text(max_size=30))
-def test_what_is_ours_is_what_parses(key: str) -> None:
+def test_a_key_is_ours_if_it_parses(key: str) -> None:
     places = Places()
     places.of(0, f"{T}/0/leader/3/{T}")  # so that the fast way is taken too
     try:

@@ -57,7 +57,7 @@ print(json.dumps(results))
 
 
 @pytest.mark.extended
-def test_whichever_write_meets_a_full_disk_it_is_said_and_the_view_is_whole_when_there_is_room(tmp_path: Path) -> None:
+def test_a_full_disk_at_any_write_is_reported_and_the_view_is_whole_once_there_is_room(tmp_path: Path) -> None:
     topic = FileTopic(tmp_path / "topic")
     leader = elected(0, 3, 1)
     facts: list[Fact] = [leader, log_start(0, 0, leader, 0)]

@@ -79,7 +79,7 @@ def test_where_compaction_took_the_record_that_tells_the_epoch_tells() -> None:
         run(world.archive())
 
 
-def test_what_compaction_took_is_no_evidence_against_anybody() -> None:
+def test_compacted_records_are_no_evidence_of_a_lost_history() -> None:
     world = Archived().archived(10)
     world.append(5)
     world.topic.cleaned |= {8, 9}
@@ -96,7 +96,7 @@ def test_every_agent_sees_that_they_have_parted_also_where_nothing_is_to_be_writ
             seen.check(0)
 
 
-def test_what_one_agent_saw_every_agent_knows_for_ever() -> None:
+def test_a_parting_that_one_agent_saw_is_known_to_all_for_ever() -> None:
     world = restored()
     assert archives(world).problem(0) is not None
     world.topic.cleaned |= set(range(10))  # nothing that tells is left
@@ -104,7 +104,7 @@ def test_what_one_agent_saw_every_agent_knows_for_ever() -> None:
     assert has_parted(world.store, world.topic.topic_id, 0) is not None
 
 
-def test_what_another_agent_sees_later_is_known_to_this_one_within_a_minute() -> None:
+def test_a_parting_that_another_agent_sees_is_known_within_a_minute() -> None:
     world = Archived().archived(10)
     seen = archives(world)
     assert seen.problem(0) is None
@@ -126,7 +126,7 @@ def test_a_process_that_saw_nothing_ends_once_a_person_began_the_next_history() 
         seen.check_over()
 
 
-def test_a_topic_that_was_made_again_has_parted_from_nothing() -> None:
+def test_a_recreated_topic_has_parted_from_nothing() -> None:
     class MadeAgain(CleanedTopic):
         def current_topic_id(self) -> str:
             return "CCCCCCCCCCCCCCCCCCCCCg"
@@ -138,7 +138,7 @@ def test_a_topic_that_was_made_again_has_parted_from_nothing() -> None:
     assert has_parted(world.store, world.topic.topic_id, 0) is None
 
 
-def test_before_topic_and_archive_were_compared_nobody_may_rely_on_them() -> None:
+def test_topic_and_archive_are_unreliable_until_they_were_compared() -> None:
     world = Archived().archived(10)
     world.store = MemoryStore(world.clock, _down)
     assert "not been compared yet" in (archives(world).problem(0) or "")
@@ -205,7 +205,7 @@ def begun(world: Archived) -> Archived:
     return world
 
 
-def test_the_next_history_is_archived_anew_from_what_the_topic_has() -> None:
+def test_the_next_history_is_archived_from_the_topics_current_records() -> None:
     world = begun(restored())
     run(world.archive())
     assert world.ranges == [(0, 15)]
@@ -289,7 +289,7 @@ def test_a_view_older_than_the_compaction_lag_is_not_continued_without_the_recor
         check_same(world.topic, 0, anchor, 0, TimestampMs(MIN_COMPACTION_LAG_MS + 1))
 
 
-def test_where_they_part_is_found_and_what_was_lost() -> None:
+def test_the_parting_is_found_with_the_records_that_were_lost() -> None:
     world = restored()
     parting = find_parting(world.topic, world.shelf)
     assert (parting.common, parting.at) == (5, 6)
@@ -303,7 +303,7 @@ def test_a_topic_that_only_ends_too_early_parts_at_its_end() -> None:
     assert (parting.common, parting.at, parting.end, parting.archived_to) == (5, 6, 6, 10)
 
 
-def test_what_compaction_took_is_no_parting() -> None:
+def test_compacted_records_are_no_parting() -> None:
     world = Archived().archived(10)
     world.topic.cleaned |= {3, 8, 9}
     parting = find_parting(world.topic, world.shelf)

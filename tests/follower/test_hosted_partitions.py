@@ -110,9 +110,7 @@ def test_a_partition_that_became_hosted_while_the_process_was_down_is_taken_back
     assert hosted.follower.partition(partition(THEIRS)).log_start == 100
 
 
-def test_a_partition_that_is_no_longer_hosted_is_gone_and_comes_back_with_what_was_said_meanwhile(
-    said: Topic, hosted: Hosted
-) -> None:
+def test_a_partition_that_is_hosted_again_comes_back_with_all_later_facts(said: Topic, hosted: Hosted) -> None:
     speak(said, MINE)
     hosted.follower.require_fresh(NUMBER, 0)
     hosted.host()
@@ -137,7 +135,7 @@ def test_the_other_partitions_stand_untouched_while_one_is_taken_back(said: Topi
     assert hosted.follower.partition(partition(MINE)) is before
 
 
-def test_what_was_never_dropped_is_not_read_again(said: Topic, hosted: Hosted) -> None:
+def test_a_partition_that_was_never_dropped_is_not_read_again(said: Topic, hosted: Hosted) -> None:
     speak(said, MINE)
     hosted.follower.require_fresh(NUMBER, 0)
     hosted.host(MINE, LATER)  # about which no fact was ever written
@@ -170,7 +168,7 @@ def test_a_rebuilt_view_drops_the_same_partitions(said: Topic, hosted: Hosted) -
     assert partition(THEIRS) in hosted.follower.store.dropped(NUMBER)
 
 
-def test_a_view_opened_without_a_choice_takes_everybody_back(said: Topic, hosted: Hosted) -> None:
+def test_a_view_opened_without_a_choice_takes_all_partitions_back(said: Topic, hosted: Hosted) -> None:
     speak(said, MINE), speak(said, THEIRS)
     hosted.follower.require_fresh(NUMBER, 0)
     hosted.follower.close()
@@ -190,7 +188,7 @@ class Away(MemoryTierTopic):
         return super().reader(positions, epochs)
 
 
-def test_while_nobody_answers_nothing_counts_as_fresh_and_then_it_does(tmp_path: Path) -> None:
+def test_no_partition_is_fresh_until_the_topic_answers_again(tmp_path: Path) -> None:
     topic = Away(PARTITIONS)
     said, hosted = Topic(topic), Hosted(topic, tmp_path)
     speak(said, MINE), speak(said, THEIRS)
@@ -207,7 +205,7 @@ def test_while_nobody_answers_nothing_counts_as_fresh_and_then_it_does(tmp_path:
     hosted.follower.close()
 
 
-def test_with_a_tail_too_whoever_waits_gets_the_whole_partition(
+def test_with_a_tail_too_a_waiting_caller_gets_the_whole_partition(
     said: Topic, follow: Callable[[MemoryTierTopic], Follower]
 ) -> None:
     speak(said, MINE), speak(said, THEIRS)

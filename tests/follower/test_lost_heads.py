@@ -57,7 +57,7 @@ def test_a_view_from_nothing_is_never_made_of_what_is_left(told: Topic, to: int)
     assert follower.store.position(NUMBER) == 0
 
 
-def test_who_waits_for_a_tail_that_met_it_is_told_and_the_tail_lives_on(told: Topic) -> None:
+def test_a_caller_that_waits_for_the_tail_gets_the_error_and_the_tail_lives_on(told: Topic) -> None:
     told.topic.cut_head(NUMBER, 3)
     follower = followed(told.topic, tail=True)
     with pytest.raises(TierStateLost, match=LOST):
@@ -149,7 +149,7 @@ def test_no_read_goes_on_from_half_a_view(told: Topic) -> None:
             views.require(NUMBER)
 
 
-def test_the_past_is_not_told_by_what_is_left(told: Topic) -> None:
+def test_no_past_view_is_built_from_what_is_left(told: Topic) -> None:
     told.topic.cut_head(NUMBER, 3)
     view = MemoryView(decode_fact, PARTITIONS)
     with pytest.raises(TierStateLost, match=LOST):

@@ -348,9 +348,7 @@ def test_a_proof_is_over_when_the_store_does_not_answer(bucket: Bucket, topic: M
     assert not agent.has_proof
 
 
-def test_who_waits_for_a_proof_is_told_that_the_store_takes_no_heartbeat(
-    bucket: Bucket, topic: MemoryTierTopic
-) -> None:
+def test_a_caller_that_waits_for_a_proof_hears_that_the_store_is_away(bucket: Bucket, topic: MemoryTierTopic) -> None:
     def away(operation: str, key: str, writes: int) -> None:
         raise StorageUnavailable("away", key=key)
 
@@ -418,7 +416,7 @@ def test_the_side_that_a_person_chose_goes_on_and_the_other_stays_stopped(
     assert after.may_delete
 
 
-def test_a_recovery_in_a_copy_takes_the_prefix_from_nobody(bucket: Bucket, topic: MemoryTierTopic) -> None:
+def test_a_recovery_in_a_copy_takes_the_prefix_from_no_cluster(bucket: Bucket, topic: MemoryTierTopic) -> None:
     production, copied = bucket.begin(topic), topic.copied()
     production.claim.leave()
     others = [info.key.rsplit("/", 1)[1] for info in bucket.store.list(agents_prefix("cluster"))]

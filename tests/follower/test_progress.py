@@ -12,7 +12,7 @@ from tierstate.state.errors import TierstateError
 
 
 @pytest.mark.parametrize("stop", [Progress.meets, Progress.fails])
-def test_nobody_waits_for_what_has_stopped(stop: Callable[[Progress, TierstateError], None]) -> None:
+def test_no_caller_waits_for_a_view_that_has_stopped(stop: Callable[[Progress, TierstateError], None]) -> None:
     progress, calls = Progress(), list[bool]()
 
     def reached() -> bool:

@@ -92,7 +92,7 @@ def test_an_alarm_survives_a_restart(tmp_path: Path) -> None:
     last.close()
 
 
-def test_a_follower_says_so_shows_it_and_forgets_it_when_told(said: Topic) -> None:
+def test_a_follower_reports_a_second_value_shows_it_and_forgets_it_on_demand(said: Topic) -> None:
     events: list[Event] = []
     metrics = Metrics()
 

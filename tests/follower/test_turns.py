@@ -49,7 +49,7 @@ def others() -> list[threading.Thread]:
     return threading.enumerate()
 
 
-def test_records_are_applied_by_a_turn_and_counted(
+def test_records_are_applied_by_one_call_and_counted(
     others: list[threading.Thread], said: Topic, follower: Follower
 ) -> None:
     leader = elected(0, 3, 1)
@@ -61,7 +61,7 @@ def test_records_are_applied_by_a_turn_and_counted(
     assert "follower" not in {thread.name for thread in threading.enumerate() if thread not in others}
 
 
-def test_waiting_takes_the_turns_it_needs(said: Topic, follower: Follower) -> None:
+def test_waiting_makes_as_many_calls_as_it_needs(said: Topic, follower: Follower) -> None:
     position = said.say(elected(0, 3, 1))
     follower.wait_applied(NUMBER, position, 0)
     assert follower.store.position(NUMBER) == 1
@@ -96,7 +96,7 @@ def idle(clock: ManualClock) -> tuple[FaultyTopic, Follower, list[float]]:
     return topic, follower, times
 
 
-def test_a_view_that_nobody_asked_for_is_as_fresh_as_its_tail_made_it(clock: ManualClock) -> None:
+def test_an_unused_view_is_as_fresh_as_its_tail_made_it(clock: ManualClock) -> None:
     """A reader that begins only once the topic is away goes on from the tail's view."""
 
     def away() -> None:
@@ -111,7 +111,7 @@ def test_a_view_that_nobody_asked_for_is_as_fresh_as_its_tail_made_it(clock: Man
         follower.require_ready(0)
 
 
-def test_what_the_tail_reached_before_other_partitions_were_wanted_counts_no_more(clock: ManualClock) -> None:
+def test_an_end_reached_before_other_partitions_were_wanted_does_not_count(clock: ManualClock) -> None:
     """An end that was asked for before, and is reached only now, does not count, either."""
     _, follower, times = idle(clock)
     times.clear()
@@ -126,7 +126,7 @@ def test_what_the_tail_reached_before_other_partitions_were_wanted_counts_no_mor
     assert len(times) == 2
 
 
-def test_a_truncated_topic_is_noticed_by_whoever_wants_a_fresh_view(
+def test_a_caller_that_wants_a_fresh_view_notices_a_truncated_topic(
     said: Topic, follower: Follower, events: list[Event]
 ) -> None:
     leader = elected(0, 3, 1)
@@ -195,7 +195,7 @@ def test_a_running_view_keeps_its_age_down_by_itself(
     assert clock.now_ms() - follower.store.as_of(NUMBER) <= 24 * 3600 * 1000
 
 
-def test_a_view_is_as_of_the_time_at_which_its_end_was_asked_for_not_reached(
+def test_the_age_of_a_view_counts_from_the_question_for_its_end(
     said: Topic, follower: Follower, clock: ManualClock
 ) -> None:
     said.say(elected(0, 3, 1))

@@ -47,7 +47,7 @@ def test_a_partition_means_what_its_facts_mean(said: Topic, new_store: NewStore)
     assert store.partitions() == [partition(0), partition(1)]
 
 
-def test_a_partition_nobody_named_has_an_empty_view(new_store: NewStore) -> None:
+def test_a_partition_without_facts_has_an_empty_view(new_store: NewStore) -> None:
     view = new_store().state(partition(9)).view()
     assert (view.term, view.readable, view.log_start) == (None, (), None)
 

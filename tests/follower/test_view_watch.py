@@ -48,7 +48,7 @@ class Watched:
         self.said.say(log_start(0, 7, leader, self.said.say(leader)))
 
 
-def test_what_is_not_applied_is_the_lag_and_what_is_makes_the_view_young_again() -> None:
+def test_entries_that_are_not_applied_are_the_lag_and_applying_them_ends_it() -> None:
     seen = Watched()
     seen.say()
     seen.clock.advance(100)
@@ -62,7 +62,7 @@ def test_what_is_not_applied_is_the_lag_and_what_is_makes_the_view_young_again()
     assert seen.watch.ages()[NUMBER] == 5, "as old as the end that it reached"
 
 
-def test_a_topic_that_is_away_is_told_and_the_view_grows_old() -> None:
+def test_a_topic_that_is_away_is_reported_and_the_view_grows_old() -> None:
     seen = Watched()
     seen.watch.look(GO)
     assert why_behind(seen.follower, seen.watch, 60) == []
@@ -132,7 +132,7 @@ def test_the_gauges_are_of_every_tier_state_partition_and_a_drift_is_counted() -
 
 
 @pytest.mark.parametrize("consumed", [True, False])
-def test_a_head_that_is_gone_is_counted_and_told_also_by_a_view_that_has_it(consumed: bool) -> None:
+def test_a_lost_head_is_counted_and_reported_also_by_a_view_that_has_it(consumed: bool) -> None:
     seen, metrics = Watched(), Metrics()
     feed_view_gauges(metrics, seen.watch)
     seen.say()

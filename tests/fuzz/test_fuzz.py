@@ -42,7 +42,7 @@ def test_ten_times_as_many_wrong_bytes(target: str, seed: int) -> None:
     fuzz(target, 5 * CASES[target], seed)
 
 
-def test_what_was_cut_to_nothing_is_a_case_as_any_other() -> None:
+def test_an_empty_input_is_a_case_like_any_other() -> None:
     """A guided run keeps it for what it reaches, and splices it into others: that once ended the run."""
     assert {len(mutated(b"whole", Random(seed), [b""])) for seed in range(300)} > {0, 5}
 
