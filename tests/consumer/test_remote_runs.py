@@ -128,9 +128,7 @@ def test_partitions_beyond_the_limit_of_runs_are_read_piece_by_piece(
     assert runs.read(readers[2], log, where, ask) is not None
 
 
-def test_a_missing_object_is_left_to_reads_piece_by_piece(
-    golden_log: Make, store: ObjectStore, runs: RemoteRuns
-) -> None:
+def test_a_missing_object_is_left_to_a_single_read(golden_log: Make, store: ObjectStore, runs: RemoteRuns) -> None:
     golden = golden_log(store=store)
     log, ask = golden.reader.partition("t", 0), Ask(1 << 20, BOTH[0], Tier.REMOTE)
     where = remote(log, 0, BOTH[0])
