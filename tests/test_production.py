@@ -155,16 +155,16 @@ def test_every_file_that_the_settings_name_is_in_the_volume_of_those_who_need_it
 
 def test_every_key_of_a_secret_that_is_mounted_is_one_that_the_page_makes() -> None:
     """The settings ask for the broker by a name of the StatefulSet whose ids the proxy exposes."""
-    made: dict[str, set[str]] = {}
+    secrets: dict[str, set[str]] = {}
     text = KUBERNETES_PAGE.read_text().replace("\\\n", " ")
     for name, rest in re.findall(r"create secret generic (\S+) (.*)", text):
-        made[name] = set(re.findall(r"--from-file=([\w.]+)", rest)) | set(re.findall(r"--from-literal=(\w+)=", rest))
+        secrets[name] = set(re.findall(r"--from-file=([\w.]+)", rest)) | set(re.findall(r"--from-literal=(\w+)=", rest))
     for name in PROCESSES:
         (volume,) = [volume for volume in pod(name)["volumes"] if "projected" in volume]
         for secret in (source["secret"] for source in volume["projected"]["sources"] if "secret" in source):
-            assert {item["key"] for item in secret["items"]} <= made[secret["name"]], name
+            assert {item["key"] for item in secret["items"]} <= secrets[secret["name"]], name
         for source in container(name)["envFrom"]:
-            assert made[source["secretRef"]["name"]] == {"KAFKA_USERNAME", "KAFKA_PASSWORD"}
+            assert secrets[source["secretRef"]["name"]] == {"KAFKA_USERNAME", "KAFKA_PASSWORD"}
 
 
 def test_the_proxy_exposes_the_brokers_that_the_settings_name() -> None:

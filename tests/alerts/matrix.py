@@ -31,9 +31,9 @@ def causes() -> dict[str, list[str]]:
 
 
 def page() -> str:
-    made = causes()
+    table = causes()
     rows = [
-        f"| `{alert}` | {rule['labels']['severity']} | {rule.get('for', 'at once')} | {'; '.join(made[alert])} |"
+        f"| `{alert}` | {rule['labels']['severity']} | {rule.get('for', 'at once')} | {'; '.join(table[alert])} |"
         for alert, rule in RULES.items()
     ]
     return HEAD + "\n".join(rows) + "\n"

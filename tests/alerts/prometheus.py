@@ -133,7 +133,7 @@ def prometheus(
     folder: Path, rules: Path | None = None, alertmanager: str = "", probe: str = ""
 ) -> Iterator[Prometheus]:
     with free_address() as address:
-        made = Prometheus(folder / "prometheus", address, rules, alertmanager, probe)
+        server = Prometheus(folder / "prometheus", address, rules, alertmanager, probe)
         command: list[str | Path] = [
             program("prometheus"),
             f"--config.file={folder / 'prometheus' / 'prometheus.yaml'}",
@@ -141,7 +141,7 @@ def prometheus(
             f"--web.listen-address={address}",
         ]
         with running(folder / "prometheus", command, address, "/-/ready"):
-            yield made
+            yield server
 
 
 @contextmanager

@@ -298,14 +298,14 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
                 topic = house.create(name)
                 house.append(topic, RECORDS)
                 house.run("table", "create", topic)
-            made = World(watched, agent, gateway, url, proxy, at, watched.tables())
-            causes = [cause(made) for cause in CAUSES]
+            new_world = World(watched, agent, gateway, url, proxy, at, watched.tables())
+            causes = [cause(new_world) for cause in CAUSES]
             for cause in causes:
                 next(cause)
             watched.quiet(*RULES)
             for cause in causes:
                 next(cause, None)
-            yield made
+            yield new_world
         finally:
             house.close()
 

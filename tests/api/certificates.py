@@ -20,14 +20,14 @@ def certificates(folder: Path, *users: str) -> Path:
     issuer = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "clients")])
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
 
-    def made(name: str, public: Any, authority: bool) -> bytes:
+    def certificate(name: str, public: Any, authority: bool) -> bytes:
         subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
         builder = x509.CertificateBuilder(issuer, subject, public, x509.random_serial_number(), now - day, now + day)
         constrained = builder.add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
         return constrained.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
-    (folder / "clients.pem").write_bytes(made("clients", key.public_key(), True))
+    (folder / "clients.pem").write_bytes(certificate("clients", key.public_key(), True))
     for user in users:
         own = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-        (folder / f"{user}.pem").write_bytes(own.private_bytes(*SHAPE) + made(user, own.public_key(), False))
+        (folder / f"{user}.pem").write_bytes(own.private_bytes(*SHAPE) + certificate(user, own.public_key(), False))
     return folder / "clients.pem"

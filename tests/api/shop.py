@@ -277,8 +277,8 @@ def shop(topics: dict[str, Kept] = TOPICS) -> Iterator[Shop]:
     """Yield a shop with an agent that answers until the block ends."""
     answers: dict[str, object] = {}
     with json_server(answers) as server:
-        made = Shop(topics, server.address)
-        statuses = list(made.statuses())
+        reader = Shop(topics, server.address)
+        statuses = list(reader.statuses())
         answers["/v1/status"] = {"partitions": statuses}
         answers.update({f"/v1/status/{status['topic']}/{status['partition']}": status for status in statuses})
-        yield made
+        yield reader

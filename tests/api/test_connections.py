@@ -33,17 +33,17 @@ HEAD = b"GET /v1/topics HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 @pytest.fixture
 def reader() -> MemoryReader:
-    made = MemoryReader()
+    memory = MemoryReader()
     for _ in range(12):
-        made.append(b"k", b"v" * 1_000_000)
-    return made
+        memory.append(b"k", b"v" * 1_000_000)
+    return memory
 
 
 @contextmanager
 def connected(running: Running) -> Iterator[socket.socket]:
     address = running.server.address
-    with socket.create_connection((address.host, address.port), timeout=30) as made:
-        yield made
+    with socket.create_connection((address.host, address.port), timeout=30) as client:
+        yield client
 
 
 def ended(client: socket.socket) -> str:
@@ -103,7 +103,7 @@ def shaken(running: Running) -> Iterator[ssl.SSLSocket]:
     """Yield a connection whose handshake is over."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    with connected(running) as made, context.wrap_socket(made) as wrapped:
+    with connected(running) as plain, context.wrap_socket(plain) as wrapped:
         yield wrapped
 
 

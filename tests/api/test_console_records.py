@@ -83,10 +83,10 @@ def look_on(page: Browser) -> str:
 
 
 def offsets(page: Browser) -> list[int]:
-    shown: list[int] = page.run(
+    numbers: list[int] = page.run(
         "[...document.querySelectorAll('#table tbody tr')].map((row) => +row.cells[0].innerText)"
     )
-    return shown
+    return numbers
 
 
 def test_next_and_previous_cross_the_seam(seen: Seen, page: Browser) -> None:

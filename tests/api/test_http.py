@@ -62,8 +62,8 @@ def address() -> Iterator[tuple[str, int]]:
 
 @contextmanager
 def connected(address: tuple[str, int]) -> Iterator[socket.socket]:
-    with socket.create_connection(address, timeout=60) as made:
-        yield made
+    with socket.create_connection(address, timeout=60) as client:
+        yield client
 
 
 def everything(client: socket.socket) -> bytes:

@@ -57,9 +57,9 @@ def test_the_result_of_a_cancelled_call_is_dropped_though_its_task_is_kept() -> 
         def bring() -> Brought:
             began.set()
             gate.wait()
-            made = Brought()
-            brought.append(weakref.ref(made))
-            return made
+            result = Brought()
+            brought.append(weakref.ref(result))
+            return result
 
         task = asyncio.ensure_future(pool.run(bring))
         await asyncio.to_thread(began.wait)

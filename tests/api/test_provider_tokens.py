@@ -36,8 +36,8 @@ def keys(tmp_path: Path) -> Path:
 
 
 def provider(keys: Path | str, **settings: Any) -> GatewayAuth:
-    made = GatewayJwt(issuer=ISSUER, audience=AUDIENCE, keys=str(keys), **settings)
-    return GatewayAuth(jwt=made, rights="gateway")
+    jwt = GatewayJwt(issuer=ISSUER, audience=AUDIENCE, keys=str(keys), **settings)
+    return GatewayAuth(jwt=jwt, rights="gateway")
 
 
 def signed(kid: str = "one", key: Any = KEY, algorithm: str = "RS256", **claims: Any) -> str:

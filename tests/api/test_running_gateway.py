@@ -25,10 +25,10 @@ PATIENCE = 20
 
 @pytest.fixture
 def reader() -> MemoryReader:
-    made = MemoryReader()
+    memory = MemoryReader()
     for at in range(50):
-        made.append(b"k", b"%d" % at)
-    return made
+        memory.append(b"k", b"%d" % at)
+    return memory
 
 
 class Gate:

@@ -27,9 +27,9 @@ class Dark(MemoryReader):
 
 @pytest.fixture
 def service() -> Iterator[FetchService]:
-    made = FetchService(Dark(), Gateway(auth=GatewayAuth(rights="gateway")), ManualClock(), hidden=["hidden"])
-    yield made
-    made.close()
+    fetch_service = FetchService(Dark(), Gateway(auth=GatewayAuth(rights="gateway")), ManualClock(), hidden=["hidden"])
+    yield fetch_service
+    fetch_service.close()
 
 
 def test_a_topic_of_the_view_is_served_while_no_broker_has_ever_named_it(service: FetchService) -> None:

@@ -31,8 +31,8 @@ CLOSE = 0.005
 
 @pytest.fixture(scope="module")
 def reader() -> Iterator[Shop]:
-    with shop() as made:
-        yield made
+    with shop() as opened:
+        yield opened
 
 
 @pytest.fixture(scope="module")
@@ -113,10 +113,10 @@ def test_on_the_axis_of_offsets_every_bar_of_the_page_has_the_same_scale(page: B
     low = min(kept.base(number, kept.expired) for number in range(6))
     high = max(kept.end(number) for number in range(6))
     for number in range(6):
-        seen = bars(page, number)
-        assert [kind for kind, _, _ in seen] == ["remote", "both", "local"]
+        drawn = bars(page, number)
+        assert [kind for kind, _, _ in drawn] == ["remote", "both", "local"]
         offsets = [kept.base(number, nth) for nth in (kept.expired, kept.trimmed, kept.segments)]
-        for (_, left, right), start, end in zip(seen, offsets, [*offsets[1:], kept.end(number)], strict=True):
+        for (_, left, right), start, end in zip(drawn, offsets, [*offsets[1:], kept.end(number)], strict=True):
             assert left == pytest.approx((start - low) / (high - low), abs=CLOSE)
             assert right == pytest.approx((end - low) / (high - low), abs=CLOSE)
 
@@ -128,10 +128,10 @@ def test_on_the_axis_of_time_what_was_written_at_one_time_lies_at_one_place(page
     page.text("Jan 1")
     kept = TOPICS["orders"]
     for number in range(6):
-        seen = bars(page, number)
-        assert seen[-1][2] == pytest.approx(1, abs=CLOSE), "all were written to until now"
+        drawn = bars(page, number)
+        assert drawn[-1][2] == pytest.approx(1, abs=CLOSE), "all were written to until now"
         began = (kept.base(number, kept.trimmed) - kept.base(number, 1)) / (kept.end(number) - kept.base(number, 1))
-        assert seen[0][2] == pytest.approx(began, abs=0.02)
+        assert drawn[0][2] == pytest.approx(began, abs=0.02)
     ticks = page.run("document.querySelectorAll('#ticks span').length")
     assert 2 <= ticks <= 12
 

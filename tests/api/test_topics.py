@@ -51,21 +51,21 @@ def test_a_partition_with_lost_facts_shows_the_command_that_adds_them_and_none_t
     service = FetchService(ManyTopics({"t": 1}, agents={"t": "agent:1"}), Gateway(topics=("t",)), SystemClock())
     lost = "facts are lost: tierstate recover t:0"
     service.boards.known = lambda: {"agent:1": {("t", 0): {"facts_lost": lost}}}  # type: ignore[method-assign]
-    seen = asgi_call(create_app(service))(PARTITION).json()
-    assert (seen["facts_lost"], seen["cut_elsewhere"]) == (lost, None)
+    answer = asgi_call(create_app(service))(PARTITION).json()
+    assert (answer["facts_lost"], answer["cut_elsewhere"]) == (lost, None)
 
 
 def test_a_partition_shows_both_tiers(call: Call, log: Log) -> None:
-    seen = call(PARTITION).json()
+    answer = call(PARTITION).json()
     local, end = log.folder.bases[-1], log.folder.end()
-    assert (seen["log_start_offset"], seen["local_log_start_offset"], seen["high_watermark"]) == (0, local, end)
-    assert (seen["highest_remote_offset"], seen["copied_to"], seen["local_only_records"]) == (
+    assert (answer["log_start_offset"], answer["local_log_start_offset"], answer["high_watermark"]) == (0, local, end)
+    assert (answer["highest_remote_offset"], answer["copied_to"], answer["local_only_records"]) == (
         local - 1,
         local - 1,
         end - local,
     )
-    assert (seen["overlap"], seen["gaps"], seen["unavailable"]) == (None, [], None)
-    assert call("/v1/topics/t").json()["partitions"] == [seen]
+    assert (answer["overlap"], answer["gaps"], answer["unavailable"]) == (None, [], None)
+    assert call("/v1/topics/t").json()["partitions"] == [answer]
 
 
 def test_offsets_that_both_tiers_have_are_the_overlap(call: Call, log: Log) -> None:
@@ -134,5 +134,5 @@ def test_an_unknown_log_start_is_not_reported(log: Log) -> None:
 
 
 def test_topic_ids_are_kafkas(call: Call) -> None:
-    seen = call(PARTITION).json()
-    TopicIdPartition(TopicId(seen["topic_id"]), seen["partition"])
+    answer = call(PARTITION).json()
+    TopicIdPartition(TopicId(answer["topic_id"]), answer["partition"])

@@ -38,13 +38,13 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaSandbox]:
             folder,
             oauthbearer_sasl_server_callback_handler_class=VALIDATOR,
             **{f"sasl_oauthbearer_{name}": value for name, value in settings.items()},
-        ) as made:
-            admin = AdminClient(made.client_config)
+        ) as opened:
+            admin = AdminClient(opened.client_config)
             futures = admin.create_topics([NewTopic(name, 1, 1) for name in ("hers", "other")])
             futures |= admin.create_acls([binding("guest", ResourceType.TOPIC, "hers", AclOperation.READ)])
             for future in futures.values():
                 future.result(30)
-            yield made
+            yield opened
 
 
 def _keys(folder: Path) -> str:

@@ -47,14 +47,14 @@ def test_an_invalid_position_is_refused_with_the_valid_forms(text: str) -> None:
 
 
 def test_an_offset_from_the_end_is_no_flag_to_the_command_line() -> None:
-    seen: list[Position] = []
+    positions: list[Position] = []
 
     @click.command()
     @click.option("--from", "start", type=PositionType(), default="earliest")
     def read(start: Position) -> None:
-        seen.append(start)
+        positions.append(start)
 
     assert CliRunner().invoke(read, ["--from", "-5"]).exit_code == 0
     assert CliRunner().invoke(read, []).exit_code == 0
     assert CliRunner().invoke(read, ["--from", "soon"]).exit_code == 2
-    assert seen == [FromEnd(5), Earliest()]
+    assert positions == [FromEnd(5), Earliest()]

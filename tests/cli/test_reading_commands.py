@@ -69,8 +69,8 @@ def cluster(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> It
     def call(*arguments: str) -> tuple[int, bytes, str]:
         flags = ["--bootstrap-server", kafka.bootstrap, "--store", store.description]
         flags += ["--set", f"tier_state.topic={TIER_TOPIC}", "--set", "tier_state.replication_factor=1"]
-        made = [sys.executable, "-m", "tierstate.cli.main", *arguments, *flags]
-        done = subprocess.run(made, capture_output=True, check=False, timeout=120)
+        command = [sys.executable, "-m", "tierstate.cli.main", *arguments, *flags]
+        done = subprocess.run(command, capture_output=True, check=False, timeout=120)
         return done.returncode, done.stdout, done.stderr.decode()
 
     spec = TierTopicSpec(TIER_TOPIC, 1, 1)

@@ -125,9 +125,9 @@ def test_each_of_three_errors_at_once_reaches_the_client(cluster: TieredCluster,
     failed: list[int] = []
 
     def step() -> None:
-        got = [*received(consumer, batch)]
-        assert len(got) <= batch
-        failed.extend(message.partition() for message in got)
+        messages = [*received(consumer, batch)]
+        assert len(messages) <= batch
+        failed.extend(message.partition() for message in messages)
 
     with TieredConsumer(cluster.config(topic)) as consumer:
         consumer.assign([TopicPartition(topic, number, RECORDS + 1000) for number in range(3)])

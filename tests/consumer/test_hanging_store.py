@@ -40,16 +40,16 @@ def test_a_group_idle_in_a_long_remote_read_keeps_its_partitions(kafka: KafkaSan
         cluster = TieredCluster(kafka, tmp_path, "_tier-state-hanging-store", store)
         topic, _ = cluster.tiered("hangs")
         patience = {"session.timeout.ms": PATIENCE_MS, "max.poll.interval.ms": PATIENCE_MS}
-        taken: list[list[TopicPartition]] = []
+        revocations: list[list[TopicPartition]] = []
         with TieredConsumer(cluster.config(topic, auto_offset_reset="earliest", **patience)) as consumer:
-            consumer.subscribe([topic], on_revoke=lambda same, partitions: taken.append(partitions))
+            consumer.subscribe([topic], on_revoke=lambda same, partitions: revocations.append(partitions))
             server.signal(signal.SIGSTOP)  # before the first read: the whole of such a small topic would be read ahead
             messages = list[Any]()
             clock = SystemClock()
             until = clock.monotonic() + 1.5 * PATIENCE_MS / 1000
             while clock.monotonic() < until:
                 messages += [message for message in consumer.consume(50, 0.2) if message.error() is None]
-            assert not taken
+            assert not revocations
             assert consumer.assignment(), "it never had a partition to keep"
             assert not messages
             server.signal(signal.SIGCONT)

@@ -161,8 +161,8 @@ def test_columns_asked_for_are_those_of_everything_and_no_others_are_made(log: L
     assert topic.read(columns=columns, progress=lambda *done: progress.append(done)).to_table().equals(expected)
     assert progress[-1] == (RECORDS, RECORDS)
     how = (Isolation.READ_COMMITTED, Tier.AUTO)
-    made = log.source().records(TOPIC, 0, Extent(Offset(0), Offset(RECORDS)), *how, columns=columns)
-    assert {tuple(batch.schema.names) for batch, _ in made} == {tuple(columns)}
+    batches = log.source().records(TOPIC, 0, Extent(Offset(0), Offset(RECORDS)), *how, columns=columns)
+    assert {tuple(batch.schema.names) for batch, _ in batches} == {tuple(columns)}
 
 
 @pytest.mark.kafka

@@ -41,9 +41,9 @@ def no_thread_left() -> Iterator[None]:
 
 @pytest.fixture
 def runs() -> Iterator[RemoteRuns]:
-    made = RemoteRuns(2)
-    yield made
-    made.close()
+    remote_runs = RemoteRuns(2)
+    yield remote_runs
+    remote_runs.close()
 
 
 def part() -> AssignedPartition:

@@ -135,8 +135,8 @@ def polled(consumer: Any, count: int, batch: int = 1) -> list[Any]:
 
 
 def _received(consumer: Any, batch: int) -> Iterator[Any]:
-    got = [consumer.poll(0.2)] if batch == 1 else consumer.consume(batch, 0.5)
-    for message in got:
+    messages = [consumer.poll(0.2)] if batch == 1 else consumer.consume(batch, 0.5)
+    for message in messages:
         if message is not None:
             assert message.error() is None, message.error()
             yield message

@@ -147,8 +147,8 @@ def _batch_fields(segments: Segments) -> Iterator[Damage]:
             yield damage("flipped", _flipped(data, stop - 1, 1), ", last byte")
             yield damage("zeroed", _zeroed(data, start, stop))
             if last is not None:
-                taken = data[following + first : following + last]
-                yield damage("swapped", data[:start] + taken + data[stop:], ", that of the next one")
+                field_bytes = data[following + first : following + last]
+                yield damage("swapped", data[:start] + field_bytes + data[stop:], ", that of the next one")
 
 
 def _batches(segments: Segments) -> Iterator[Damage]:

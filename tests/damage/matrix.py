@@ -69,17 +69,17 @@ class Outcome:
 
 def outcome_of(reader: Reader, segments: Segments, extent: Extent, expected: list[Row]) -> tuple[str, str]:
     """Return the outcome of a read, and the text of its error."""
-    got = list[Row]()
+    rows = list[Row]()
     try:
         # one more than expected is enough
-        got.extend(islice(reader.rows(segments, extent), len(expected) + 1))
+        rows.extend(islice(reader.rows(segments, extent), len(expected) + 1))
     except TierstateError as error:
-        if not reader.whole and got != expected[: len(got)]:
+        if not reader.whole and rows != expected[: len(rows)]:
             return LATE, str(error)
         return _refusal(segments, error)
     except Exception as error:
         return BROKEN, f"{type(error).__name__} {error}"
-    return EQUAL if got == expected else SILENT, ""
+    return EQUAL if rows == expected else SILENT, ""
 
 
 def _refusal(segments: Segments, error: TierstateError) -> tuple[str, str]:
@@ -120,8 +120,8 @@ def probes(segments: Segments, folder: Path) -> Iterator[list[Probe]]:
 
                 checks.append((column, reader.name, ask))
     place = MemoryStore()
-    made = (place, *exported(segments, segments.extent, place))
-    checks.append((CHECKS, "export --check", lambda: _checked(segments, lambda: checked_export(segments, made))))
+    export = (place, *exported(segments, segments.extent, place))
+    checks.append((CHECKS, "export --check", lambda: _checked(segments, lambda: checked_export(segments, export))))
     if not segments.form.encrypted:
         checks.append((CHECKS, "table check", _table_check(segments, folder)))
     checks.append((VERIFY, "verify", lambda: _verified(segments)))
@@ -185,11 +185,11 @@ def table(results: Results) -> str:
         kind, _, region = row.partition(": ")
         cells = " | ".join(_cell(columns.get(column, {})) for column in COLUMNS)
         lines.setdefault((kind, cells), []).append(region)
-    made = f"| object | region | {' | '.join(COLUMNS)} |\n" + "|---" * (len(COLUMNS) + 2) + "|\n"
+    text = f"| object | region | {' | '.join(COLUMNS)} |\n" + "|---" * (len(COLUMNS) + 2) + "|\n"
     order = ("log", "indexes", "manifest", "all three")
     for (kind, cells), regions in sorted(lines.items(), key=lambda each: order.index(each[0][0])):
-        made += f"| {kind} | {', '.join(regions)} | {cells} |\n"
-    return made
+        text += f"| {kind} | {', '.join(regions)} | {cells} |\n"
+    return text
 
 
 def _cell(cell: Cell) -> str:

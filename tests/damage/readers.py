@@ -116,8 +116,8 @@ def consume(segments: Segments, extent: Extent) -> Iterator[Row]:
 def consume_from_bucket(segments: Segments, extent: Extent) -> Iterator[Row]:
     control: Any = OneTopic(TOPIC, TOPIC_ID)
     reading = Reading(keys=segments.keys)
-    made = open_past_reader(segments.tiers.view, control, segments.store, SystemClock(), reading)
-    with closing(made) as reader:
+    source = open_past_reader(segments.tiers.view, control, segments.store, SystemClock(), reading)
+    with closing(source) as reader:
         yield from _sourced(reader, segments, extent)
 
 
@@ -200,8 +200,8 @@ def consumer(segments: Segments, extent: Extent) -> Iterator[Row]:
         part = AssignedPartition(TopicPartition(TOPIC, 0, at))
         while at < extent.end:
             part.add(looks._read(part, log, at))
-            while taken := part.take(1000):
-                for message in taken:
+            while messages := part.take(1000):
+                for message in messages:
                     if message.offset() >= extent.end:
                         return
                     yield message.offset(), message.timestamp()[1], message.key(), message.value()

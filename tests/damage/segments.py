@@ -106,7 +106,7 @@ Entry = tuple[int, int, int, int]
 
 def make_segment(number: int, form: Form, log: int, epochs: tuple[tuple[int, int], ...]) -> tuple[bytes, list[Entry]]:
     """Return the plain log of one segment, and the transactions that are aborted in it."""
-    at, made, aborted = number * SEGMENT, list[bytes](), list[Entry]()
+    at, batches, aborted = number * SEGMENT, list[bytes](), list[Entry]()
     began = {9: at - 2 * BATCH} if number else {}
     for step, kind in enumerate(SCRIPTS[form.layout]):
         epoch = next(epoch for epoch, start in reversed(epochs) if start <= at)
@@ -115,16 +115,16 @@ def make_segment(number: int, form: Form, log: int, epochs: tuple[tuple[int, int
             first = began.pop(producer, None)
             if end == ABORT and first is not None:
                 aborted.append((producer, first, at, min(began.values(), default=at + 1)))
-            made.append(marker(at, producer, end, epoch=epoch, time=TIME + 1000 * at))
+            batches.append(marker(at, producer, end, epoch=epoch, time=TIME + 1000 * at))
             at += 1
             continue
         if kind in PRODUCERS:
             left = ((0, 1, 2, 3), (0, 3), (1, 2), (0, 1, 2))[step % 4] if form.layout == "compacted" else (0, 1, 2, 3)
             if kind != "P":
                 began.setdefault(PRODUCERS[kind], at)
-            made.append(data_batch(at, log, epoch, producer=PRODUCERS[kind], deltas=left))
+            batches.append(data_batch(at, log, epoch, producer=PRODUCERS[kind], deltas=left))
         at += BATCH
-    return b"".join(made), aborted
+    return b"".join(batches), aborted
 
 
 def make_folder(
@@ -133,12 +133,12 @@ def make_folder(
     """Make a broker's folder with this number of rolled segments, and an active one."""
     path.mkdir(parents=True)
     for number in range(segments + 1):
-        made, aborted = make_segment(number, form, log, epochs)
+        batches, aborted = make_segment(number, form, log, epochs)
         base = number * SEGMENT
         files = {
-            ".log": made,
-            ".index": b"".join(index_entries(made, base)),
-            ".timeindex": b"".join(time_entries(made, base)),
+            ".log": batches,
+            ".index": b"".join(index_entries(batches, base)),
+            ".timeindex": b"".join(time_entries(batches, base)),
             ".snapshot": struct.pack(">hIi", 1, 0, 0),
             ".txnindex": b"".join(struct.pack(">hqqqq", 0, *entry) for entry in aborted),
         }
@@ -251,11 +251,11 @@ def made_segments(form: Form, path: Path) -> Iterator[Segments]:
     store = DirectoryStore(root)
 
     def copied(name: str, into: ObjectStore, partition: int, first_id: int = 0, **folder: Any) -> Any:
-        made = make_folder(path / name, form, **folder)
+        broker_folder = make_folder(path / name, form, **folder)
         tiers = TwoTiers(TopicIdPartition(TOPIC_ID, partition), TOPIC, into)
         tiers.compression, tiers.keys = form.compression, KEYS if form.encrypted else None
         tiers.random, tiers._segments = draw.randbytes, first_id
-        return made, tiers, tiers.copy_all(made, chunk_bytes=CHUNK_BYTES, older=form.older)
+        return broker_folder, tiers, tiers.copy_all(broker_folder, chunk_bytes=CHUNK_BYTES, older=form.older)
 
     folder, tiers, segments = copied("log", store, 0)
     other_root = path / "others"

@@ -24,11 +24,11 @@ def test_the_page_holds_the_table_as_it_was_found_last() -> None:
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
 def test_damage_is_refused_by_name_or_delivered_equal_where_the_table_says_so(form: Form) -> None:
-    results, seen = known(), 0
+    results, count = known(), 0
     for outcome in outcomes(form, chosen):
-        seen += 1
+        count += 1
         assert form.name in results[outcome.row][outcome.column].get(outcome.what, ()), outcome
-    assert seen > 200
+    assert count > 200
 
 
 @pytest.mark.slow

@@ -117,30 +117,30 @@ def test_an_export_has_the_others_and_what_is_asked_for_later(commands: Commands
 
 def test_a_table_follows_the_others_and_the_damaged_one_once_it_is_mended(commands: Commands) -> None:
     commands.break_it()
-    [made] = commands.document("table", "create", commands.topic)
+    [created] = commands.document("table", "create", commands.topic)
     out, err = commands.run("table", "follow", "--once", "--local", "--json", code=CORRUPT)
     [followed] = json.loads(out)
     assert (followed["rows"], followed["partitions_waiting"]) == (RECORDS, 1)
     assert commands.named(err)
-    checked = commands.document("table", "check", made["table"], "--local", code=FINDING)
+    checked = commands.document("table", "check", created["table"], "--local", code=FINDING)
     assert [row["rows"] for row in checked["partitions"]] == [0, RECORDS]
     commands.mend_it()
     assert commands.document("table", "follow", "--once", "--local")[0]["rows"] == RECORDS
     commands.break_it()
-    checked = commands.document("table", "check", made["table"], "--local", code=CORRUPT)
+    checked = commands.document("table", "check", created["table"], "--local", code=CORRUPT)
     assert [row["partition"] for row in checked["partitions"]] == [1]
     [finding] = checked["findings"]
     assert (finding["partition"], finding["problem"].startswith("not compared: ")) == (0, True)
     commands.mend_it()
-    commands.run("table", "check", made["table"], "--local")
+    commands.run("table", "check", created["table"], "--local")
 
 
 def test_a_service_that_keeps_a_table_says_what_waits_and_tries_again(commands: Commands) -> None:
     overrides = (f"table.folder={commands.folder}/tables", "table.commit_interval=60s")
     settings = load_settings(commands.cluster.settings_file, overrides, os.environ, None, None)
     clock, runs = ManualClock(), threading.Event()
-    [made] = commands.document("table", "create", commands.topic)
-    name = made["table"]
+    [created] = commands.document("table", "create", commands.topic)
+    name = created["table"]
     commands.break_it()
     catalog = LakeCatalog(catalog_properties(settings, new=False))
     pace = FollowPace(clock, 60.0, 86_400.0, fresh_attempt)
@@ -166,13 +166,13 @@ def test_read_records_has_the_others_before_its_error(commands: Commands) -> Non
     cluster = commands.cluster
     facts = {"tier_state.topic": cluster.facts}
     with connect(cluster.kafka.bootstrap, str(cluster.store["url"]), settings=facts) as log:
-        seen = dict.fromkeys((0, 1), 0)
+        counts = dict.fromkeys((0, 1), 0)
 
         def read() -> None:
             for batch in log.topic(commands.topic).read():
                 for partition in batch.column("partition").to_pylist():
-                    seen[partition] += 1
+                    counts[partition] += 1
 
         with pytest.raises(CorruptData):
             read()
-    assert seen == {0: bad, 1: RECORDS}
+    assert counts == {0: bad, 1: RECORDS}

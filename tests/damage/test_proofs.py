@@ -40,11 +40,11 @@ Make = Callable[..., Segments]
 def make(tmp_path: Path) -> Iterator[Make]:
     opened = list[AbstractContextManager[Segments]]()
 
-    def made(layout: str = "full", older: bool = False) -> Segments:
+    def opened_segments(layout: str = "full", older: bool = False) -> Segments:
         opened.append(made_segments(Form(layout, layout, older=older), tmp_path / layout))
         return opened[-1].__enter__()
 
-    yield made
+    yield opened_segments
     for context in opened:
         context.__exit__(None, None, None)
 

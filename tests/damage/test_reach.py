@@ -24,8 +24,8 @@ BASE, RECORDS = 7, 70
 def segments(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Segments]:
     form: Form = request.param
     folder: Path = tmp_path_factory.mktemp("reach")
-    with made_segments(form, folder / "made") as made:
-        yield made
+    with made_segments(form, folder / "made") as opened:
+        yield opened
 
 
 @pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
@@ -36,10 +36,10 @@ def test_the_records_before_the_damage_come_first(segments: Segments, reader: Re
     try:
         for at, reach in damages(segments, byte):
             segments.put({LOG: whole[:at] + bytes([whole[at] ^ 2]) + whole[at + 1 :]})
-            got, error = read(segments, reader)
-            assert got == expected[: len(got)]
+            rows, error = read(segments, reader)
+            assert rows == expected[: len(rows)]
             assert error is not None, "the last batch is damaged, too"
-            assert got[-1][0] >= reach, f"byte {at}"
+            assert rows[-1][0] >= reach, f"byte {at}"
             text = str(error)
             assert object_key(segments.segment.object_key, LOG) in text
             assert isinstance(error, Answered) or f"partition={TOPIC}-0" in text
@@ -49,12 +49,12 @@ def test_the_records_before_the_damage_come_first(segments: Segments, reader: Re
 
 
 def read(segments: Segments, reader: Reader) -> tuple[list[Row], TierstateError | None]:
-    got = list[Row]()
+    rows = list[Row]()
     try:
-        got.extend(islice(reader.rows(segments, segments.extent), 1000))
+        rows.extend(islice(reader.rows(segments, segments.extent), 1000))
     except TierstateError as error:
-        return got, error
-    return got, None
+        return rows, error
+    return rows, None
 
 
 def damages(segments: Segments, byte: int) -> Iterator[tuple[int, int]]:

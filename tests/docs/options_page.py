@@ -96,9 +96,9 @@ def _columns() -> str:
 
 def main() -> int:
     wrong = 0
-    for path, made in ((PAGE, parts()), (SPARK_PAGE, spark_parts())):
+    for path, generated in ((PAGE, parts()), (SPARK_PAGE, spark_parts())):
         page = path.read_text()
-        now = with_parts(page, made)
+        now = with_parts(page, generated)
         if "--write" in sys.argv[1:]:
             path.write_text(now)
         elif now != page:

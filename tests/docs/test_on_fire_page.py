@@ -79,8 +79,8 @@ class Fire:
 @pytest.fixture
 def fire(kafka: KafkaSandbox, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Fire]:
     name = "fire-" + request.node.name.removeprefix("test_").replace("_", "-")[:30].strip("-")
-    with burning(kafka, tmp_path, name) as made:
-        yield made
+    with burning(kafka, tmp_path, name) as opened:
+        yield opened
 
 
 @contextmanager

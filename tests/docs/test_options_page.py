@@ -96,9 +96,9 @@ def test_the_parser_asks_for_no_option_that_the_table_does_not_have(monkeypatch:
     names: set[str] = set()
 
     def watched(given: dict[str, str]) -> Asked:
-        made = Asked(with_defaults(given))
-        made.names = names
-        return made
+        options = Asked(with_defaults(given))
+        options.names = names
+        return options
 
     monkeypatch.setattr(parser, "with_defaults", watched)
     for more in ({}, {"kafka.isolation.level": "read_committed"}):

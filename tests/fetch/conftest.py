@@ -23,7 +23,7 @@ from tierstate.storage.segment.cache import ChunkCache
 
 @pytest.fixture
 def golden_log() -> Iterator[Callable[..., Golden]]:
-    made: list[Golden] = []
+    logs: list[Golden] = []
 
     def make(
         case: str = "transactions",
@@ -61,10 +61,10 @@ def golden_log() -> Iterator[Callable[..., Golden]]:
         control = OneTopic("t", place.topic_id)
         seam: Any = control
         reader = LogReader(tiers.view, seam, local, remote, clock or SystemClock())
-        made.append(Golden(folder, tiers, local, reader, remote, segments, gets, fetched, control))
-        return made[-1]
+        logs.append(Golden(folder, tiers, local, reader, remote, segments, gets, fetched, control))
+        return logs[-1]
 
     yield make
-    for golden in made:
+    for golden in logs:
         golden.reader.close()
         golden.tiers.view.close()

@@ -17,7 +17,7 @@ GOLDEN = Path(__file__).parents[1] / "data" / "kafka-logs"
 
 
 def test_abort_markers_of_a_real_log_are_those_its_transaction_index_names() -> None:
-    seen = 0
+    count = 0
     for file in sorted((GOLDEN / "transactions" / "gold-s7b-transactions-0").glob("*.log")):
         data = file.read_bytes()
         headers = list(iter_batches(data, source=file.name))
@@ -26,8 +26,8 @@ def test_abort_markers_of_a_real_log_are_those_its_transaction_index_names() -> 
         expected = sorted((entry.range.last, entry.range.producer_id) for entry in entries)
         assert sorted((offset, producer) for producer, offset in abort_markers(data, headers, "f")) == expected
         commits = [header for header in headers if header.is_control and marker_type(header, data, source="f") != ABORT]
-        seen += len(expected) + len(commits)
-    assert seen > 20
+        count += len(expected) + len(commits)
+    assert count > 20
 
 
 @st.composite

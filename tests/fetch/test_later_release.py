@@ -60,9 +60,9 @@ def test_a_gap_next_to_an_ignorable_fact_is_a_gap(golden_log: Make) -> None:
 def test_a_missing_object_that_a_later_deletion_may_explain_asks_for_an_upgrade(golden_log: Make) -> None:
     golden = golden_log()
     golden.local.local_start = golden.folder.bases[-1]
-    gone = golden.segments[0]
-    delete_segment(golden.tiers.store, gone)
-    deletion = SegmentDeleteStarted(gone, golden.tiers.term, 9, DeleteReason.RETENTION_TIME, NOW)
+    segment = golden.segments[0]
+    delete_segment(golden.tiers.store, segment)
+    deletion = SegmentDeleteStarted(segment, golden.tiers.term, 9, DeleteReason.RETENTION_TIME, NOW)
     golden.tiers.topic.append(0, key_of(deletion), later_version(deletion))
     with pytest.raises(UpgradeNeeded, match=LATER):
         golden.reader.fetch("t", 0, 0)

@@ -51,9 +51,9 @@ class Lost:
 
 @pytest.fixture
 def lost(golden_log: Make) -> Iterator[Lost]:
-    made = Lost(golden_log())
-    yield made
-    made.close()
+    state = Lost(golden_log())
+    yield state
+    state.close()
 
 
 @pytest.mark.parametrize("face", ["extent", "bounds", "scan", "fetch below", "fetch local", "by time", "plan"])
@@ -99,14 +99,14 @@ def test_a_view_that_is_only_behind_is_made_fresh_before_an_error(golden_log: Ma
 def test_a_partition_that_was_never_tiered_is_the_brokers_and_its_bucket_is_asked_once(
     golden_log: Make, prefix: str
 ) -> None:
-    made = Lost(golden_log(copies=0 if not prefix else None), prefix)
-    start, end = made.reader.extent("t", 0)
-    assert start == made.golden.local.local_start
-    assert rows_of(made.reader.scan("t", 0, start, end))
+    state = Lost(golden_log(copies=0 if not prefix else None), prefix)
+    start, end = state.reader.extent("t", 0)
+    assert start == state.golden.local.local_start
+    assert rows_of(state.reader.scan("t", 0, start, end))
     with pytest.raises(OffsetOutOfRange):
-        made.reader.fetch("t", 0, 0)
-    assert made.lists == 1
-    made.close()
+        state.reader.fetch("t", 0, 0)
+    assert state.lists == 1
+    state.close()
 
 
 def test_a_broker_that_has_everything_needs_no_bucket(lost: Lost) -> None:

@@ -45,9 +45,9 @@ class Away:
 
 @pytest.fixture
 def away() -> Iterator[Away]:
-    made = Away()
-    yield made
-    made.view.close()
+    topic = Away()
+    yield topic
+    topic.view.close()
 
 
 def test_reads_go_on_from_the_view_until_it_is_too_old_and_then_say_so(away: Away) -> None:

@@ -22,9 +22,9 @@ Make = Callable[..., Golden]
 @pytest.fixture
 def golden(golden_log: Make) -> Golden:
     """Return a log of which the broker has the last segment; all before is copied. The lineage has epoch 0 alone."""
-    made = golden_log()
-    made.local.delete_records(made.folder.bases[-1])
-    return made
+    log = golden_log()
+    log.local.delete_records(log.folder.bases[-1])
+    return log
 
 
 def lose(golden: Golden, at: int) -> None:

@@ -105,6 +105,6 @@ def test_a_signed_url_is_asked_for_by_the_proxy_of_the_environment(
         grants.close()
         client.close()
     assert {line.partition(" ")[0] for line in proxy.asked} == (set() if bypassed else {store})
-    seen = "".join(proxy.asked).encode() + b"".join(proxy.passed)
+    traffic = "".join(proxy.asked).encode() + b"".join(proxy.passed)
     for secret in (b"signature", b"secret"):
-        assert secret not in seen
+        assert secret not in traffic

@@ -90,11 +90,11 @@ def test_a_log_that_is_not_whole_batches_is_corrupt(segment: tuple[bytes, Segmen
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    made = World(tmp_path, "none", {"local.retention.bytes": "0"})
-    made.clock.advance(10 * 365 * 86_400.0)  # so that no record is from the future
-    made.process().work()
-    yield made
-    made.close()
+    new_world = World(tmp_path, "none", {"local.retention.bytes": "0"})
+    new_world.clock.advance(10 * 365 * 86_400.0)  # so that no record is from the future
+    new_world.process().work()
+    yield new_world
+    new_world.close()
 
 
 def verify(world: World, level: int) -> list[Finding]:

@@ -29,9 +29,9 @@ SALTED = ObjectKeys.minting("{salt}/", "memory", 6)
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    made = World(tmp_path, "none")
-    yield made
-    made.close()
+    new_world = World(tmp_path, "none")
+    yield new_world
+    new_world.close()
 
 
 def verify(world: World, keys: KeyUnwrapper | None = None, names: ObjectKeys | None = None) -> list[Finding]:

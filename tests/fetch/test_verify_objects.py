@@ -31,10 +31,10 @@ TEN_YEARS_S = 10 * 365 * 86_400.0
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    made = World(tmp_path, "none", {"local.retention.bytes": "0"})
-    made.clock.advance(TEN_YEARS_S)  # so that no record is from the future
-    yield made
-    made.close()
+    new_world = World(tmp_path, "none", {"local.retention.bytes": "0"})
+    new_world.clock.advance(TEN_YEARS_S)  # so that no record is from the future
+    yield new_world
+    new_world.close()
 
 
 def verify(

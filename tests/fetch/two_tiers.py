@@ -313,10 +313,10 @@ class FolderTier:
             raise Fenced("a newer leader epoch exists")
         if not bounds.local_start <= spec.offset <= end:
             raise OffsetOutOfRange("not here", valid_start=bounds.local_start, valid_end=end)
-        taken = [h for h in self._headers if h.last_offset >= spec.offset and h.base_offset < end]
+        headers = [h for h in self._headers if h.last_offset >= spec.offset and h.base_offset < end]
         size = 0
         kept: list[BatchHeader] = []
-        for header in taken:
+        for header in headers:
             if kept and size + header.size_bytes > spec.max_bytes:
                 break
             kept.append(header)

@@ -26,19 +26,19 @@ def said() -> Topic:
 @pytest.fixture(params=["memory", "rocksdb"])
 def new_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], ViewStore]]:
     """Yield a function that returns a fresh, empty store; both kinds of stores keep the same contract."""
-    made: list[ViewStore] = []
+    stores: list[ViewStore] = []
 
     def make() -> ViewStore:
         store: ViewStore
         if request.param == "memory":
             store = MemoryView(decode_fact, PARTITIONS)
         else:
-            store = RocksView(tmp_path / f"view-{len(made)}", identity(), decode_fact)
-        made.append(store)
+            store = RocksView(tmp_path / f"view-{len(stores)}", identity(), decode_fact)
+        stores.append(store)
         return store
 
     yield make
-    for store in made:
+    for store in stores:
         store.close()
 
 

@@ -137,10 +137,10 @@ def follow(topic: FileTopic, state: Path, *, tail: bool, objects: ObjectStore | 
 
 def write_checkpoints(topic: FileTopic, state: Path, objects: ObjectStore) -> None:
     """Write checkpoints in rounds over all partitions, each checkpoint from the one before it."""
-    made = 0
+    count = 0
     while True:
         for number in range(PARTITIONS):
-            made += 1
+            count += 1
             steps = checkpoint(
                 topic,
                 Shelf(objects, identity_of(topic), number),
@@ -151,7 +151,7 @@ def write_checkpoints(topic: FileTopic, state: Path, objects: ObjectStore) -> No
             )
             for _ in steps:
                 pass
-        topic.say([(number, f"foreign-{made}", None) for number in range(PARTITIONS)])  # a new position
+        topic.say([(number, f"foreign-{count}", None) for number in range(PARTITIONS)])  # a new position
 
 
 def main(mode: str, file: str, state: str, kilobytes: str = "0") -> None:

@@ -33,7 +33,7 @@ def ask() -> Iterator[Ask]:
     controls: list[socket.socket] = []
     hearing: list[threading.Thread] = []
 
-    def made(view: TierView) -> AskedView:
+    def opened_view(view: TierView) -> AskedView:
         control, theirs = control_pair()
         controls.extend((control, theirs))
         answers = ViewAnswers(view)
@@ -46,7 +46,7 @@ def ask() -> Iterator[Ask]:
         hearing[-1].start()
         return AskedView(lambda: hand_over(control, "view"), PARTITIONS)
 
-    yield made
+    yield opened_view
     for peer in controls:
         peer.shutdown(socket.SHUT_RDWR)
     for thread in hearing:

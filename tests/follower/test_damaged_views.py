@@ -109,11 +109,11 @@ def test_a_damaged_view_ends_up_equal_to_the_topic(full: Topic, tmp_path: Path, 
             view.require_fresh(number, 0)
     for user in range(USERS):
         try:
-            seen = follower.partition(partition(user))
+            partition_view = follower.partition(partition(user))
         except Unavailable:  # found damaged just now
             follower.require_fresh(tier_partition_of(partition(user), PARTITIONS), 0)
-            seen = follower.partition(partition(user))
-        assert seen == oracle.partition(partition(user))
+            partition_view = follower.partition(partition(user))
+        assert partition_view == oracle.partition(partition(user))
     assert digests_of(follower.store) == digests_of(oracle.store)
     follower.close()
 

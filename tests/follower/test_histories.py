@@ -192,7 +192,7 @@ def test_a_follower_tells_the_archive_that_people_spoke_also_about_what_it_does_
     assert seen.spoken(0)
 
 
-# --- a person's word --------------------------------------------------------------------------------------------------
+# --- a new history, begun by a person ---------------------------------------------------------------------------------
 
 
 def begun(world: Archived) -> Archived:

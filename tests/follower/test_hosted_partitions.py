@@ -59,9 +59,9 @@ class Hosted:
 
 @pytest.fixture
 def hosted(said: Topic, tmp_path: Path) -> Iterator[Hosted]:
-    made = Hosted(said.topic, tmp_path)
-    yield made
-    made.follower.close()
+    state = Hosted(said.topic, tmp_path)
+    yield state
+    state.follower.close()
 
 
 def speak(said: Topic, user: int, epoch: int = 1) -> LeaderElected:

@@ -37,9 +37,9 @@ def told(said: Topic) -> Topic:
 
 @pytest.fixture
 def hosted(said: Topic, tmp_path: Path) -> Iterator[Hosted]:
-    made = Hosted(said.topic, tmp_path)
-    yield made
-    made.follower.close()
+    state = Hosted(said.topic, tmp_path)
+    yield state
+    state.follower.close()
 
 
 def followed(topic: MemoryTierTopic, state: Path | None = None, *, tail: bool = False) -> Follower:

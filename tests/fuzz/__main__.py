@@ -71,8 +71,8 @@ def main() -> int:
     target = TARGETS[options.target]
     seeds = target.seeds()
     outcomes: dict[str | None, int] = {}
-    with tempfile.TemporaryDirectory() as made:
-        folder = Path(made)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
         for number, seed in enumerate(seeds):
             if number == WARM_AFTER:
                 limit(target.room * (1 if options.minutes is None else 2))  # a guided run also keeps the pairs of lines

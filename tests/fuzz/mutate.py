@@ -62,12 +62,12 @@ MUTATIONS: tuple[Mutation, ...] = (flip, overwrite, varint, cut, drop, repeat, s
 
 def mutated(data: bytes, random: Random, others: Sequence[bytes]) -> bytes:
     """Return the data with one to six faults; the same ``random`` gives the same bytes."""
-    made = bytearray(data)
+    mutant = bytearray(data)
     for _ in range(random.choice([1, 1, 1, 2, 3, 6])):
-        if not made:
+        if not mutant:
             break
-        random.choice(MUTATIONS)(made, random, others)
-    return bytes(made)
+        random.choice(MUTATIONS)(mutant, random, others)
+    return bytes(mutant)
 
 
 def batch_put_right(data: bytes) -> bytes:
