@@ -224,7 +224,7 @@ def test_a_head_that_does_not_come_ends_its_connection(serve: Serve, reader: Mem
 
 
 def test_bytes_that_dribble_in_do_not_keep_a_connection(serve: Serve, reader: MemoryReader) -> None:
-    """They do not, neither before the first request nor after one."""
+    """This holds before the first request and after one."""
     running = serve(reader, head_timeout=0.5)
     with connected(running) as first, connected(running) as second:
         second.sendall(HEAD)

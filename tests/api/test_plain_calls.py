@@ -72,7 +72,7 @@ def test_both_ways_miss_alike(call: Call, path: str) -> None:
 @pytest.mark.parametrize(
     "accepts", [[NDJSON, BATCHES], [BATCHES, NDJSON], [f"{NDJSON};q=0.1", BATCHES], ["text/html", ARROW]]
 )
-def test_both_ways_take_the_same_of_two_equal_headers(call: Call, accepts: list[str]) -> None:
+def test_both_ways_take_the_same_of_a_repeated_header(call: Call, accepts: list[str]) -> None:
     headers = [("accept", accept) for accept in accepts]
     short, long = (call(RECORDS, headers=headers, offset="0", **more) for more in ({}, LONG_WAY))
     assert (short.status_code, short.headers["content-type"]) == (200, long.headers["content-type"])

@@ -16,7 +16,7 @@ from tierstate.state.errors import BrokerUnavailable, ViewBehind
 
 
 class Dark(MemoryReader):
-    """A reader without an answer of any broker since it began; the view has the topic ``t``."""
+    """A reader that has had no answer of a broker since it began; the view has the topic ``t``."""
 
     def topics(self) -> list[str]:
         raise BrokerUnavailable("no answer")
