@@ -17,7 +17,7 @@ from tierstate.state.termless_facts import OperatorOrder, OrderKind
 
 
 class ManyTopics(MemoryReader):
-    """Each topic has the records of `MemoryReader`. ``paused``: a topic; ``in_trouble``: one with trouble in partition 1.
+    """All have the records of `MemoryReader`. ``paused``: a topic; ``in_trouble``: one with trouble in partition 1.
 
     ``agents``: the address of a topic's agent.
     """

@@ -177,7 +177,7 @@ def test_a_batch_that_a_cleaner_emptied_contradicts_nothing() -> None:
     assert hidden_ranges(data, list(iter_batches(data, source="broker")), (), "t-0@0") == ()
 
 
-# Copies made before.
+# Copies of earlier versions.
 
 
 @pytest.mark.parametrize("case", ["transactions", CASE, "gzip"])
