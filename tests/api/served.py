@@ -1,4 +1,4 @@
-"""The gateway's protocol before an app of a test, on a socket."""
+"""The gateway's protocol with a test's own app, on a socket."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tierstate.runtime.setting_types import Address
 
 @contextmanager
 def served(app: ASGIApp) -> Iterator[tuple[str, int]]:
-    """Its address."""
+    """Serve the app on loopback; yield its address."""
     with listen_at(Address("127.0.0.1", 0)) as listening:
         server = AcceptingServer(app, Open(Gateway()), listening, SystemClock())
         address: tuple[str, int] = listening.getsockname()

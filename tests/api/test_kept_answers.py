@@ -1,4 +1,4 @@
-"""Who asks what was asked for twice is answered as before, by nobody's work, and by no right of another."""
+"""A call that was made twice before gets the same answer without new work, and only by the caller's own rights."""
 
 from __future__ import annotations
 
@@ -34,29 +34,29 @@ FORMS = (NDJSON, KAFKA_BINARY, JSON, ARROW, PARQUET)
 
 
 def alone(service: FetchService) -> None:
-    """No pool has a thread any more."""
+    """Close all pools: none has a thread afterwards."""
     for pool in (service.pools.remote, service.pools.local, service.pools.metadata, service.pools.decoding):
         pool.close()
 
 
 @pytest.mark.parametrize("coding", ["identity", "gzip", "zstd"])
 @pytest.mark.parametrize("media_type", FORMS)
-def test_what_was_asked_for_twice_is_answered_again_without_a_thread(
+def test_a_third_equal_call_is_answered_without_a_thread(
     service: FetchService, call: Call, media_type: str, coding: str
 ) -> None:
-    asked: dict[str, Any] = {"offset": "0", "headers": {"accept-encoding": coding}}
-    first = call(RECORDS, media_type, **asked)
+    query: dict[str, Any] = {"offset": "0", "headers": {"accept-encoding": coding}}
+    first = call(RECORDS, media_type, **query)
     assert service.memory.kept_bytes == 0, "once is not twice"
-    call(RECORDS, media_type, **asked)
+    call(RECORDS, media_type, **query)
     alone(service)
-    again = call(RECORDS, media_type, **asked)
+    again = call(RECORDS, media_type, **query)
     assert (again.status_code, again.content, again.headers) == (200, first.content, first.headers)
     assert service.memory.used == 0
     assert call(RECORDS, media_type, offset="1").status_code == 503, "another one was not kept"
 
 
 def test_calls_that_differ_are_answered_differently(log: Log, call: Call) -> None:
-    """Each is asked for three times, so that the last is what was kept; a gateway that keeps nothing agrees."""
+    """Each call is made three times, so that the last answer was kept; a gateway that keeps nothing agrees."""
     cases = [
         {"offset": offset, "isolation_level": isolation, "max_bytes": size, "encoding": encoding, **more}
         for offset, isolation, size, encoding, more in product(
@@ -87,7 +87,7 @@ def test_a_call_that_is_refused_is_refused_whatever_is_kept(
 
 
 class Brokers:
-    """Ann may read, Bob may know of it, and nobody else."""
+    """Brokers that let Ann read and Bob describe; other users have no rights."""
 
     def rights(self, login: Login, topics: Sequence[str]) -> dict[str, Rights]:
         return dict.fromkeys(topics, Rights(describe=login.user in ("ann", "bob"), read=login.user == "ann"))
@@ -97,7 +97,7 @@ class Brokers:
 
 
 @pytest.mark.parametrize("media_type", [BATCHES, NDJSON])
-def test_nobody_reads_by_the_rights_of_who_asked_the_same_before(log: Log, media_type: str) -> None:
+def test_no_caller_reads_by_the_rights_of_an_earlier_caller(log: Log, media_type: str) -> None:
     settings = Gateway(auth=GatewayAuth(basic=True))
     with closing(FetchService(log.reader, settings, SystemClock(), asking=Brokers())) as service:
         call = asgi_call(create_app(service))
@@ -111,22 +111,22 @@ def test_nobody_reads_by_the_rights_of_who_asked_the_same_before(log: Log, media
 
 
 def test_the_head_of_what_is_at_hand_says_how_far_the_log_is_now(log: Log, call: Call) -> None:
-    asked: dict[str, Any] = {"offset": "0", "tier": "remote"}
-    before = [call(RECORDS, BATCHES, **asked) for _ in range(3)][-1]
+    query: dict[str, Any] = {"offset": "0", "tier": "remote"}
+    before = [call(RECORDS, BATCHES, **query) for _ in range(3)][-1]
     log.local.high_watermark += 7
     log.reader.renew("t", 0, 0, isolation=Isolation.READ_COMMITTED, tier=Tier.REMOTE)
-    after = call(RECORDS, BATCHES, **asked)
+    after = call(RECORDS, BATCHES, **query)
     assert after.content == before.content
     assert int(after.headers["x-high-watermark"]) == int(before.headers["x-high-watermark"]) + 7
 
 
-def test_of_batches_that_are_asked_for_once_nothing_is_kept(service: FetchService, call: Call) -> None:
+def test_an_answer_of_batches_is_not_kept_before_the_third_call(service: FetchService, call: Call) -> None:
     for kept in (False, False, True):  # the first call brings them, the second finds them
         call(RECORDS, BATCHES, offset="0")
         assert (service.memory.kept_bytes > 0) == kept
 
 
-def test_what_is_at_hand_takes_memory_as_any_answer(
+def test_an_answer_at_hand_takes_memory_like_any_other(
     service: FetchService, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kept_answers, "BESIDE_BYTES", 100)
@@ -155,14 +155,14 @@ def test_a_quota_counts_what_is_kept_as_what_is_read(
     assert sums[0] > 0
 
 
-def test_what_the_broker_has_is_not_kept(service: FetchService, call: Call, log: Log) -> None:
+def test_answers_from_the_broker_are_not_kept(service: FetchService, call: Call, log: Log) -> None:
     for _ in range(3):
         assert call(RECORDS, NDJSON, offset=str(log.local.local_start)).headers["x-tier"] == "local"
     assert service.memory.kept_bytes == 0
 
 
 def test_another_segment_of_the_same_name_has_answers_of_its_own(log: Log) -> None:
-    """As a recovered topic's: its facts name objects that are there already."""
+    """The second one is like a recovered topic's: its facts name objects that are there already."""
     segment = log.reader.view("t", 0).coverage.owned[0].segment
     read = ReadRemote(segment, OffsetRange(Offset(0), Offset(9)))
     memory = AnswerMemory(1 << 20)
@@ -174,8 +174,8 @@ def test_another_segment_of_the_same_name_has_answers_of_its_own(log: Log) -> No
     assert kept.find(ReadRemote(segment, OffsetRange(Offset(0), Offset(8))), "call", held) is None
 
 
-def test_many_who_are_sent_one_kept_answer_have_its_memory_once_and_a_chunk_each(log: Log) -> None:
-    """Else 64 clients push out what the others of them ask for, and each answer is made anew."""
+def test_clients_of_one_kept_answer_share_its_memory_and_take_a_chunk_each(log: Log) -> None:
+    """Otherwise 64 clients push each other's answers out of memory, and each answer is made again."""
     segment = log.reader.view("t", 0).coverage.owned[0].segment
     read = ReadRemote(segment, OffsetRange(Offset(0), Offset(9)))
     memory = AnswerMemory(20_000)
@@ -192,7 +192,7 @@ def test_many_who_are_sent_one_kept_answer_have_its_memory_once_and_a_chunk_each
     assert (memory.used, memory.kept_bytes) == (0, whole)
 
 
-def test_what_is_being_sent_is_not_let_go_and_whoever_needs_its_memory_is_refused() -> None:
+def test_an_answer_in_flight_keeps_its_memory_and_other_calls_are_refused() -> None:
     memory = AnswerMemory(100)
     memory.keep("a", "A", 60)
     first, second, other = memory.hold(), memory.hold(), memory.hold()
@@ -213,7 +213,7 @@ def test_what_is_being_sent_is_not_let_go_and_whoever_needs_its_memory_is_refuse
     assert other.borrow("a") is None
 
 
-def test_what_is_kept_makes_room_for_calls_and_never_refuses_one() -> None:
+def test_kept_answers_make_room_for_calls_and_never_refuse_one() -> None:
     memory = AnswerMemory(100)
     memory.keep("a", "A", 40)
     memory.keep("b", "B", 40)
@@ -234,17 +234,17 @@ def test_what_is_kept_makes_room_for_calls_and_never_refuses_one() -> None:
 
 
 @pytest.mark.parametrize("media_type", [BATCHES, NDJSON])
-def test_whoever_reads_on_never_waits_for_what_is_believed_for_a_while(
+def test_a_client_that_reads_on_never_waits_for_remembered_metadata(
     serve: Callable[..., Running], log: Log, monkeypatch: pytest.MonkeyPatch, media_type: str
 ) -> None:
-    """Longer than bounds, names and the list of topics are: they are asked for again meanwhile."""
+    """It reads on for longer than bounds, names and the list of topics are believed: they are renewed in that time."""
     running = serve(log.reader)
-    asked: dict[str, Any] = {
+    query: dict[str, Any] = {
         "params": {"offset": 0, "max_bytes": 4096, "tier": "remote"},
         "headers": {"accept": media_type},
     }
     for _ in range(3):
-        assert running.client.get(RECORDS, **asked).status_code == 200
+        assert running.client.get(RECORDS, **query).status_code == 200
 
     def refuse(*args: Any, **more: Any) -> Any:
         raise AssertionError("a thread read it")
@@ -253,7 +253,7 @@ def test_whoever_reads_on_never_waits_for_what_is_believed_for_a_while(
     assert RENEWED_S < BOUNDS_AGE_S
     until = time.monotonic() + 3 * BOUNDS_AGE_S
     while time.monotonic() < until:
-        assert running.client.get(RECORDS, **asked).status_code == 200
+        assert running.client.get(RECORDS, **query).status_code == 200
         time.sleep(0.02)
 
 
@@ -262,9 +262,9 @@ def test_after_a_pause_all_clients_wait_for_one_question_and_no_thread_reads(
     serve: Callable[..., Running], log: Log, monkeypatch: pytest.MonkeyPatch, media_type: str
 ) -> None:
     running = serve(log.reader)
-    asked: dict[str, Any] = {"params": {"offset": 0, "tier": "remote"}, "headers": {"accept": media_type}}
+    query: dict[str, Any] = {"params": {"offset": 0, "tier": "remote"}, "headers": {"accept": media_type}}
     for _ in range(3):
-        assert running.client.get(RECORDS, **asked).status_code == 200
+        assert running.client.get(RECORDS, **query).status_code == 200
     questions, renew = list[int](), log.reader.renew
 
     def counted(topic: str, partition: int, offset: int, **more: Any) -> None:
@@ -279,7 +279,7 @@ def test_after_a_pause_all_clients_wait_for_one_question_and_no_thread_reads(
     monkeypatch.setattr(log.reader, "fetch", refuse)
     time.sleep(BOUNDS_AGE_S + 0.1)
     with ThreadPoolExecutor(8) as clients:
-        answers = [*clients.map(lambda _: running.client.get(RECORDS, **asked), range(8))]
+        answers = [*clients.map(lambda _: running.client.get(RECORDS, **query), range(8))]
     assert [answer.status_code for answer in answers] == [200] * 8
     assert len(questions) <= 2, "the second, if any, by who was answered long after the first"
 
@@ -288,9 +288,9 @@ def test_brokers_that_are_away_after_a_pause_are_waited_for_once(
     serve: Callable[..., Running], log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     running = serve(log.reader)
-    asked: dict[str, Any] = {"params": {"offset": 0, "tier": "remote"}, "headers": {"accept": BATCHES}}
+    query: dict[str, Any] = {"params": {"offset": 0, "tier": "remote"}, "headers": {"accept": BATCHES}}
     for _ in range(3):
-        assert running.client.get(RECORDS, **asked).status_code == 200
+        assert running.client.get(RECORDS, **query).status_code == 200
     waited = list[str]()
 
     def away(*args: Any, **more: Any) -> Any:
@@ -302,7 +302,7 @@ def test_brokers_that_are_away_after_a_pause_are_waited_for_once(
     time.sleep(BOUNDS_AGE_S + 0.1)
     waited.clear()  # what was asked ahead for the calls above may have come to a reader that was away already
     for _ in range(3):
-        answer = running.client.get(RECORDS, **asked)
+        answer = running.client.get(RECORDS, **query)
         assert (answer.status_code, "x-view-age" in answer.headers) == (200, True), answer.text
         time.sleep(RENEWED_S)
     assert len(waited) == 1

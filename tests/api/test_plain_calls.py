@@ -1,4 +1,4 @@
-"""Records that are asked for plainly are read past the framework's routes, and nobody can tell."""
+"""Plain calls for records bypass the framework's routes, and their answers are the same."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tierstate.runtime.gateway_settings import Gateway
 
 FORMS = (NDJSON, KAFKA_BINARY, JSON, ARROW, BATCHES)
 LONG_WAY = {"timeout_ms": "0"}
-"""Not a parameter that is read plainly, and no different call."""
+"""A parameter that the plain way does not read, and that does not change the call."""
 
 
 def alike(call: Call, media_type: str, path: str = RECORDS, **query: Any) -> int:
-    """The status of both."""
+    """Check that both ways answer alike, and return the status of both."""
     short, long = call(path, media_type, **query), call(path, media_type, **query, **LONG_WAY)
     assert (short.status_code, short.content) == (long.status_code, long.content)
     assert list(short.headers.multi_items()) == list(long.headers.multi_items())
@@ -72,14 +72,14 @@ def test_both_ways_miss_alike(call: Call, path: str) -> None:
 @pytest.mark.parametrize(
     "accepts", [[NDJSON, BATCHES], [BATCHES, NDJSON], [f"{NDJSON};q=0.1", BATCHES], ["text/html", ARROW]]
 )
-def test_of_a_header_that_is_there_twice_both_ways_take_the_same(call: Call, accepts: list[str]) -> None:
-    headers = [("accept", each) for each in accepts]
+def test_both_ways_take_the_same_of_a_repeated_header(call: Call, accepts: list[str]) -> None:
+    headers = [("accept", accept) for accept in accepts]
     short, long = (call(RECORDS, headers=headers, offset="0", **more) for more in ({}, LONG_WAY))
     assert (short.status_code, short.headers["content-type"]) == (200, long.headers["content-type"])
     assert short.content == long.content
 
 
-def test_what_nobody_serves_is_refused_alike(call: Call) -> None:
+def test_a_type_that_is_not_served_is_refused_alike(call: Call) -> None:
     assert alike(call, "text/html", offset="0") == 406
 
 
@@ -97,15 +97,15 @@ def test_a_bug_is_the_same_problem_by_both_ways(
 def test_a_long_call_is_answered_and_not_remembered(call: Call) -> None:
     long = f"{NDJSON}{' ' * LONGEST}"
     alike(call, long, offset="0", max_records="1")
-    known = plain_call.cache_info().currsize
+    size = plain_call.cache_info().currsize
     assert call(RECORDS, long, offset="1", max_records="1").status_code == 200
-    assert plain_call.cache_info().currsize == known
+    assert plain_call.cache_info().currsize == size
     assert call(RECORDS, NDJSON, offset="1", max_records="77").status_code == 200
-    assert plain_call.cache_info().currsize == known + 1
+    assert plain_call.cache_info().currsize == size + 1
 
 
 def test_stored_batches_are_read_from_memory_once_they_lie_there(log: Log) -> None:
-    """By the event loop itself: no pool has a thread."""
+    """The event loop itself reads them: no pool has a thread."""
     service = FetchService(log.reader, Gateway(), SystemClock())
     call = asgi_call(create_app(service))
     first = call(RECORDS, BATCHES, offset="0", max_bytes="4096")

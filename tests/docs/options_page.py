@@ -1,6 +1,6 @@
-"""The tables of `docs/options.md` and `docs/spark.md`, made from code.
+"""The tables of `docs/options.md` and `docs/spark.md`, generated from code.
 
-python -m tests.docs.options_page            # what does not hold any more
+python -m tests.docs.options_page            # print what no longer holds
 python -m tests.docs.options_page --write    # put it right
 """
 
@@ -30,7 +30,7 @@ PYTHON = {
     "isolation": "`read_committed` or `read_uncommitted`, which shows aborted transactions too.",
     "settings": 'Any [setting](settings.md) by its name: `{"store.endpoint": "https://…", "encryption.keyring": "…"}`.',
 }
-"""What each parameter of `read_records` means."""
+"""The meaning of each parameter of `read_records`."""
 COLUMNS = {
     "key": "",
     "value": "",
@@ -44,7 +44,7 @@ COLUMNS = {
 
 
 def parts() -> dict[str, str]:
-    """By the name of their place in the page."""
+    """Return the generated parts, by the name of their place in the page."""
     return {"spark": _spark(), "kafka": _kafka(), "python": _python(), "columns": _columns()}
 
 
@@ -100,9 +100,9 @@ def _columns() -> str:
 
 def main() -> int:
     wrong = 0
-    for path, made in ((PAGE, parts()), (SPARK_PAGE, spark_parts())):
+    for path, generated in ((PAGE, parts()), (SPARK_PAGE, spark_parts())):
         page = path.read_text()
-        now = with_parts(page, made)
+        now = with_parts(page, generated)
         if "--write" in sys.argv[1:]:
             path.write_text(now)
         elif now != page:

@@ -1,6 +1,6 @@
-"""The table of `docs/proxy.md`, made from code.
+"""The table of `docs/proxy.md`, generated from code.
 
-python -m tests.docs.proxy_page            # what does not hold any more
+python -m tests.docs.proxy_page            # print what no longer holds
 python -m tests.docs.proxy_page --write    # put it right
 """
 

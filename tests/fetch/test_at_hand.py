@@ -1,4 +1,4 @@
-"""Reads that ask nobody and wait for nothing: byte for byte what asking would have brought, or nothing at all."""
+"""Reads at hand need no broker and no store: they bring the same bytes as an ordinary read, or nothing at all."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ def refuse() -> None:
 
 
 def at_hand(golden: Golden, offset: int, max_bytes: int = 4096, **how: Any) -> Fetched | None:
-    """Whoever is asked fails the test."""
+    """Return the read at hand; any request to the store or the broker fails the test."""
     how = {"isolation": Isolation.READ_COMMITTED, "tier": Tier.REMOTE, **how}
     golden.gets[:] = [lambda key: refuse()] * 5
     golden.local.answers[:] = [refuse] * 5
     try:
-        found = golden.reader.at_hand("t", 0, offset, max_bytes=max_bytes, **how)
-        return None if found is None else whole_of(found)
+        plan = golden.reader.at_hand("t", 0, offset, max_bytes=max_bytes, **how)
+        return None if plan is None else whole_of(plan)
     finally:
         golden.gets.clear()
         golden.local.answers.clear()
 
 
 def whole_of(found: AtHand) -> Fetched | None:
-    """None: it holds no more, or its bytes are not there."""
+    """Return the piece, or None if the plan no longer holds or its bytes are not in the cache."""
     data = found.data() if found.holds() else None
     return None if data is None else replace(found.piece, data=b"".join(data))
 
@@ -58,30 +58,30 @@ def pieces(golden: Golden, isolation: Isolation, tier: Tier, max_bytes: int) -> 
 @pytest.mark.parametrize("max_bytes", [1, 700, 4096, 1 << 20])
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("isolation", list(Isolation))
-def test_what_is_at_hand_is_what_a_read_brings(
+def test_a_read_at_hand_brings_what_a_read_brings(
     golden_log: Make, isolation: Isolation, tier: Tier, max_bytes: int, below: int
 ) -> None:
-    """``below``: so much of what is copied the broker has still."""
+    """``below``: the broker still has this much of what is copied."""
     golden = golden_log(clock=ManualClock())
     golden.local.local_start = golden.folder.bases[-1] - below
-    found = 0
+    count = 0
     for piece in list(pieces(golden, isolation, tier, max_bytes)):
         again = at_hand(golden, piece.offset, max_bytes, isolation=isolation, tier=tier)
         if again is not None:
             assert again == piece
-            found += 1
-    assert found or max_bytes < 700  # a window that holds no whole batch is read again, larger
+            count += 1
+    assert count or max_bytes < 700  # a window that holds no whole batch is read again, larger
 
 
 @pytest.mark.parametrize("offset", [1, 37, 400])
 def test_an_offset_within_a_batch_is_read_again(golden_log: Make, offset: int) -> None:
-    """Where its batch begins nobody has looked up."""
+    """The beginning of its batch was not looked up before."""
     golden = golden_log(clock=ManualClock())
     golden.reader.fetch("t", 0, 0, tier=Tier.REMOTE)
     assert at_hand(golden, offset) is None
 
 
-def test_nothing_is_at_hand_before_somebody_asked(golden_log: Make) -> None:
+def test_nothing_is_at_hand_before_the_first_read(golden_log: Make) -> None:
     assert at_hand(golden_log(clock=ManualClock()), 0) is None
 
 
@@ -108,7 +108,7 @@ def test_bytes_that_left_the_cache_are_not_at_hand(golden_log: Make) -> None:
     assert at_hand(golden, 0) is None
 
 
-def test_what_the_broker_has_is_left_to_it(golden_log: Make) -> None:
+def test_records_of_the_broker_are_left_to_it(golden_log: Make) -> None:
     golden = golden_log(clock=ManualClock())
     golden.reader.fetch("t", 0, 0, tier=Tier.REMOTE)
     assert at_hand(golden, 0, tier=Tier.AUTO) is None
@@ -132,25 +132,25 @@ def test_a_topic_created_again_is_not_read_by_what_was_known_of_the_other(golden
     golden.reader.fetch("t", 0, 0, tier=Tier.REMOTE)
     golden.control.deleted = True
     clock.advance(0.5)
-    assert at_hand(golden, 0) is None  # its name is believed for a second
+    assert at_hand(golden, 0) is None  # the name is believed for a second
 
 
 def planned(golden: Golden) -> AtHand:
-    """The first batches, which everybody asks for."""
+    """Return the plan of the first batches, which every reader asks for."""
     how: dict[str, Any] = {"isolation": Isolation.READ_COMMITTED, "tier": Tier.REMOTE}
     whole = golden.reader.fetch("t", 0, 0, max_bytes=4096, **how)
-    found = golden.reader.at_hand("t", 0, 0, max_bytes=4096, **how)
-    assert found is not None
-    assert whole_of(found) == whole
-    assert found.size == len(whole.data)
-    return found
+    plan = golden.reader.at_hand("t", 0, 0, max_bytes=4096, **how)
+    assert plan is not None
+    assert whole_of(plan) == whole
+    assert plan.size == len(whole.data)
+    return plan
 
 
 def renewed(golden: Golden, offset: int = 0) -> None:
     golden.reader.renew("t", 0, offset, isolation=Isolation.READ_COMMITTED, tier=Tier.REMOTE)
 
 
-def test_a_plan_is_good_as_long_as_what_it_was_routed_by_is_said_again(golden_log: Make) -> None:
+def test_a_plan_holds_as_long_as_the_facts_of_its_route_are_confirmed(golden_log: Make) -> None:
     clock = ManualClock()
     golden = golden_log(clock=clock)
     plan = planned(golden)
@@ -200,7 +200,7 @@ def test_a_plan_ends_when_another_topic_has_the_name(golden_log: Make) -> None:
 
 
 def test_a_plan_has_no_bytes_when_the_cache_let_any_go(golden_log: Make) -> None:
-    """Those that come back are others, whose checksums nobody looked at."""
+    """Chunks that come back are new ones, whose checksums were not checked."""
     clock = ManualClock()
     golden = golden_log(clock=clock)
     plan = planned(golden)
@@ -215,7 +215,7 @@ def test_a_plan_has_no_bytes_when_the_cache_let_any_go(golden_log: Make) -> None
 
 
 def damaged(golden: Golden) -> None:
-    """The last byte of the first segment's first batch, in the store; no chunk of it has a checksum."""
+    """Damage the last byte of the first segment's first batch, in the store; no chunk of it has a checksum."""
     key, store = object_key(golden.segments[0].object_key, ObjectKind.LOG), golden.tiers.store
     data = bytearray(store.get(key))
     first = next(iter_batches(bytes(data), source="store"))
@@ -231,7 +231,7 @@ def test_checksums_are_looked_at_where_bytes_are_at_hand(golden_log: Make) -> No
     assert at_hand(golden, 0) is None, "who decodes what `fetch` reads is told"
 
 
-def test_what_was_right_once_is_right_as_long_as_it_stays_in_the_cache(golden_log: Make) -> None:
+def test_bytes_are_checked_once_as_long_as_they_stay_in_the_cache(golden_log: Make) -> None:
     golden = golden_log("none", clock=ManualClock(), compression=Compression.NONE, older=True)
     whole = golden.reader.fetch("t", 0, 0, max_bytes=4096, tier=Tier.REMOTE)
     assert at_hand(golden, 0) == at_hand(golden, 0) == whole

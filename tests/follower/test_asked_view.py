@@ -1,4 +1,4 @@
-"""A view that another process is asked for is what that one has at that moment, or it is behind."""
+"""A view that another process serves is that process' view at this moment, or it is reported as behind."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ Ask = Callable[[TierView], AskedView]
 
 @pytest.fixture
 def ask() -> Iterator[Ask]:
-    """What a worker has of a view: both ends in this process, everything between them by the sockets."""
+    """Yield a worker's view of another view: both ends are in this process, everything between them goes by sockets."""
     controls: list[socket.socket] = []
     hearing: list[threading.Thread] = []
 
-    def made(view: TierView) -> AskedView:
+    def opened_view(view: TierView) -> AskedView:
         control, theirs = control_pair()
         controls.extend((control, theirs))
         answers = ViewAnswers(view)
@@ -46,17 +46,17 @@ def ask() -> Iterator[Ask]:
         hearing[-1].start()
         return AskedView(lambda: hand_over(control, "view"), PARTITIONS)
 
-    yield made
-    for each in controls:
-        each.shutdown(socket.SHUT_RDWR)
+    yield opened_view
+    for peer in controls:
+        peer.shutdown(socket.SHUT_RDWR)
     for thread in hearing:
         thread.join()
-    for each in controls:
-        each.close()
+    for peer in controls:
+        peer.close()
 
 
 def facts_of(seed: int, count: int) -> Iterator[Fact]:
-    """About three partitions: terms, segments that are copied, log starts."""
+    """Yield facts about three partitions: terms, segments that are copied, log starts."""
     dice = random.Random(seed)
     leaders = {number: elected(number, 1, number) for number in range(3)}
     yield from leaders.values()
@@ -73,63 +73,63 @@ def facts_of(seed: int, count: int) -> Iterator[Fact]:
 @pytest.mark.parametrize("seed", range(3))
 def test_after_every_fact_both_processes_see_the_same(said: Topic, follow: Follow, ask: Ask, seed: int) -> None:
     follower = follow(said.topic)
-    asked = ask(follower)
+    view = ask(follower)
     for fact in facts_of(seed, 30):
-        asked.wait_applied(said.number(key_of(fact)), said.say(fact), 10)
+        view.wait_applied(said.number(key_of(fact)), said.say(fact), 10)
         for place in map(partition, range(3)):
-            assert asked.partition(place) == follower.partition(place)
-            assert asked.facts(place) == follower.facts(place)
-    assert asked.partitions() == follower.partitions()
+            assert view.partition(place) == follower.partition(place)
+            assert view.facts(place) == follower.facts(place)
+    assert view.partitions() == follower.partitions()
 
 
 def test_a_partition_that_did_not_change_is_not_sent_again(said: Topic, follow: Follow, ask: Ask) -> None:
-    asked = ask(follow(said.topic))
+    view = ask(follow(said.topic))
     leader = elected(0, 1, 1)
-    asked.wait_applied(asked.tier_partition(partition(0)), said.say(leader), 10)
-    before = asked.partition(partition(0))
-    assert asked.partition(partition(0)) is before
-    asked.wait_applied(asked.tier_partition(partition(0)), said.say(log_start(0, 5, leader, 0)), 10)
-    assert asked.partition(partition(0)) is not before
+    view.wait_applied(view.tier_partition(partition(0)), said.say(leader), 10)
+    before = view.partition(partition(0))
+    assert view.partition(partition(0)) is before
+    view.wait_applied(view.tier_partition(partition(0)), said.say(log_start(0, 5, leader, 0)), 10)
+    assert view.partition(partition(0)) is not before
 
 
-def test_of_many_who_ask_at_once_about_what_changed_one_is_sent_it(said: Topic, follow: Follow, ask: Ask) -> None:
-    asked, leader = ask(follow(said.topic)), elected(0, 1, 1)
+def test_one_of_many_simultaneous_questions_brings_a_changed_partition(said: Topic, follow: Follow, ask: Ask) -> None:
+    view, leader = ask(follow(said.topic)), elected(0, 1, 1)
     said.say(leader)
     for step in range(300):
         said.say(SegmentCopyStarted(attempt(0, 100 * step, leader, 0)))
-    asked.require_fresh(asked.tier_partition(partition(0)), 0)
+    view.require_fresh(view.tier_partition(partition(0)), 0)
     with ThreadPoolExecutor(16) as pool:
-        found = list(pool.map(asked.partition, [partition(0)] * 16))
-    assert len(found[0].segments) == 300
-    assert all(each is found[0] for each in found)
+        views = list(pool.map(view.partition, [partition(0)] * 16))
+    assert len(views[0].segments) == 300
+    assert all(view is views[0] for view in views)
 
 
 def test_errors_are_those_of_the_view_with_their_facts(said: Topic, follow: Follow, ask: Ask) -> None:
-    asked = ask(follow(said.topic))
+    view = ask(follow(said.topic))
     with pytest.raises(ViewBehind) as behind:
-        asked.wait_applied(0, Position(5), 0.05)
+        view.wait_applied(0, Position(5), 0.05)
     assert behind.value.facts == {"tier_partition": 0, "position": 5, "applied": 0}
 
 
-def test_a_view_that_is_rebuilt_under_those_who_ask_is_never_the_old_one(said: Topic, follow: Follow, ask: Ask) -> None:
+def test_workers_never_see_the_old_view_during_a_rebuild(said: Topic, follow: Follow, ask: Ask) -> None:
     follower = follow(said.topic)
-    asked, leader = ask(follower), elected(0, 1, 1)
-    at, number = said.say(leader), asked.tier_partition(partition(0))
+    view, leader = ask(follower), elected(0, 1, 1)
+    at, number = said.say(leader), view.tier_partition(partition(0))
     said.say(log_start(0, 5, leader, at))
-    asked.require_fresh(number, 0)
-    assert asked.partition(partition(0)).log_start == 5
+    view.require_fresh(number, 0)
+    assert view.partition(partition(0)).log_start == 5
     said.topic.truncate(number, 1)
 
     def fresh() -> bool:
         try:
-            asked.require_fresh(number, 0)
+            view.require_fresh(number, 0)
         except ViewBehind:
             return False
-        assert asked.partition(partition(0)).log_start is None, "a fresh view had what the topic lost"
+        assert view.partition(partition(0)).log_start is None, "a fresh view had what the topic lost"
         return True
 
     eventually(fresh)
-    assert asked.partition(partition(0)).leader == leader
+    assert view.partition(partition(0)).leader == leader
 
 
 def test_damage_that_a_worker_meets_rebuilds_the_view_of_all(
@@ -143,11 +143,11 @@ def test_damage_that_a_worker_meets_rebuilds_the_view_of_all(
         first.require_fresh(number, 0)
     first.close()
     flip(names(tmp_path / "state", "*.sst"), 0.3)
-    asked = ask(follow(said.topic))
+    view = ask(follow(said.topic))
 
     def whole() -> bool:
         try:
-            return [asked.partition(partition(user)).leader for user in range(20)] == leaders
+            return [view.partition(partition(user)).leader for user in range(20)] == leaders
         except ViewBehind:
             return False
 
@@ -155,7 +155,7 @@ def test_damage_that_a_worker_meets_rebuilds_the_view_of_all(
 
 
 class Slow:
-    """Answers when it is let; what it answers is the partition that was asked about."""
+    """Answers on demand, with the number of the partition that was asked about."""
 
     def __init__(self) -> None:
         self.let = threading.Event()
@@ -164,18 +164,18 @@ class Slow:
         with end:
             while True:
                 try:
-                    _, given = cast(tuple[str, tuple[int]], receive_message(end))
+                    _, arguments = cast(tuple[str, tuple[int]], receive_message(end))
                 except (OSError, EOFError):
                     return
-                if given[0] == 1:
+                if arguments[0] == 1:
                     assert self.let.wait(30)
                 try:
-                    send_message(end, float(given[0]))
+                    send_message(end, float(arguments[0]))
                 except OSError:
                     return
 
 
-def test_where_nobody_answers_the_view_is_behind_and_a_late_answer_is_no_other_questions() -> None:
+def test_without_an_answer_the_view_is_behind_and_a_late_answer_is_dropped() -> None:
     slow = Slow()
 
     def connect() -> socket.socket:
@@ -183,26 +183,26 @@ def test_where_nobody_answers_the_view_is_behind_and_a_late_answer_is_no_other_q
         threading.Thread(target=slow.serve, args=(theirs,), daemon=True).start()
         return ours
 
-    asked = AskedView(connect, PARTITIONS, answer_s=0.1)
+    view = AskedView(connect, PARTITIONS, answer_s=0.1)
     with pytest.raises(ViewBehind, match="does not answer"):
-        asked.age_s(1)
+        view.age_s(1)
     slow.let.set()
-    assert asked.age_s(2) == 2.0
+    assert view.age_s(2) == 2.0
 
 
 def test_a_bug_of_the_process_that_follows_ends_one_question_and_not_the_next(
     said: Topic, follow: Follow, ask: Ask
 ) -> None:
-    asked = ask(follow(said.topic))
+    view = ask(follow(said.topic))
     with pytest.raises(RuntimeError, match="failed"):
-        asked.facts("no partition")  # type: ignore[arg-type]
-    assert asked.partitions() == []
+        view.facts("no partition")  # type: ignore[arg-type]
+    assert view.partitions() == []
 
 
 def test_a_process_that_has_gone_answers_nothing(said: Topic) -> None:
     control, theirs = control_pair()
-    asked = AskedView(lambda: hand_over(control, "view"), PARTITIONS)
+    view = AskedView(lambda: hand_over(control, "view"), PARTITIONS)
     theirs.close()
     with pytest.raises(ViewBehind, match="does not answer"):
-        asked.partitions()
+        view.partitions()
     control.close()
