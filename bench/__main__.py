@@ -29,7 +29,7 @@ DOCS = FOLDER.parent / "docs"
 
 
 def benchmarks() -> dict[str, Any]:
-    """Modules by name."""
+    """Return the modules that have a function ``measure``, by name."""
     stems = sorted(file.stem for file in FOLDER.glob("*.py") if not file.stem.startswith("__"))
     modules = {stem.replace("_", "-"): importlib.import_module(f"bench.{stem}") for stem in stems}
     return {name: module for name, module in modules.items() if hasattr(module, "measure")}

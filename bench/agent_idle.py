@@ -1,4 +1,4 @@
-"""An agent beside a broker on which nothing happens, and how soon a rolled segment is readable.
+"""An agent next to a broker on which nothing happens, and how soon a rolled segment is readable.
 
 A real broker (4.3.0, `sandbox/`, with the timers of production) with 200 topics of 10 empty partitions, and the whole
 `tierstate agent` as a process, its store a directory, 50 tier-state partitions. CPU is user and system time of the
@@ -78,7 +78,7 @@ def measure(quick: bool = False) -> list[Row]:
 
 
 class _Agent:
-    """The process, and what it says."""
+    """The agent's process and its log events."""
 
     def __init__(self, folder: Path, config: Path) -> None:
         self._err = folder / "agent.err"
@@ -104,7 +104,7 @@ class _Agent:
         return [line for line in lines if line.get("event") == name]
 
     def busy(self, seconds: float) -> float:
-        """Per cent of a core over that time."""
+        """Return the CPU used over that time, in per cent of a core."""
         before = self._cpu_s()
         began = time.monotonic()
         time.sleep(seconds)
@@ -145,7 +145,7 @@ def _create(kafka: KafkaSandbox, topics: int) -> None:
 
 
 def _rolls(kafka: KafkaSandbox, agent: _Agent, rolls: int) -> list[float]:
-    """Seconds from each roll to its event."""
+    """Return the seconds from each roll to its event."""
     producer: Any = Producer({"bootstrap.servers": kafka.bootstrap, "log_level": 0, "linger.ms": 0})
     folder = kafka.brokers[0].log_dir / "idle-rolls-0"
     took = []

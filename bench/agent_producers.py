@@ -1,11 +1,11 @@
-"""A producer beside an agent that copies at 50 MB/s, and without it.
+"""A producer next to an agent that copies at 50 MB/s, and without it.
 
 One real broker (4.3.0). The producer sends 2,000 records of 1 KB a second, one at a time as their time comes, acks=all,
-linger 0; latency is from the call to the acknowledgement. Beside it the whole agent copies a backlog of other
+linger 0; latency is from the call to the acknowledgement. At the same time the whole agent copies a backlog of other
 partitions with ``copy.quota = "50MB"`` into a directory on the same disk, at the share of the processor that the
-shipped unit gives it (``CPUWeight=20``; here as niceness). Pairs of runs of 24 s, in turns who is first;
-shown are medians of five runs; the ratio of a row is that of the medians, and the last row is the median over the
-pairs. CPU is that of producer, broker and agent together.
+shipped unit gives it (``CPUWeight=20``; here as niceness). Pairs of runs of 24 s, in turns who is first; shown are
+medians of five runs; the ratio of a row is that of the medians, and the last row is the median over the pairs. CPU is
+that of producer, broker and agent together.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NICE = 7
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Milliseconds; CPU in per cent of one core; ``copied``: bytes a second that the agent stored meanwhile."""
+    """Milliseconds; CPU in per cent of one core; ``copied``: bytes a second that the agent stored during the run."""
 
     median_ms: float
     p99_ms: float
@@ -82,7 +82,7 @@ def _with_agent(site: Site, seconds: float) -> Run:
     config = site.begin(BACKLOG, copy='quota = "50MB"\nlag = "0s"', format='compression = "none"')
     try:
         with RunningAgent(config, NICE) as agent:
-            until(lambda: bytes_below(config.parent / "store") > 60e6)  # its first second's worth is behind it
+            until(lambda: bytes_below(config.parent / "store") > 60e6)  # the work of its first second is done
             return _run(site.kafka, seconds, agent, config.parent / "store")
     finally:
         site.end(config)
@@ -102,7 +102,7 @@ def _run(kafka: KafkaSandbox, seconds: float, agent: RunningAgent | None = None,
 
 
 def _produce(kafka: KafkaSandbox, seconds: float) -> list[float]:
-    """Seconds that each record took."""
+    """Return the seconds that each record took."""
     producer: Any = Producer({"bootstrap.servers": kafka.bootstrap, "log_level": 0, "linger.ms": 0, "acks": "all"})
     value, took = b"v" * VALUE_BYTES, list[float]()
     producer.list_topics(timeout=30)

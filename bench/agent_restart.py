@@ -1,4 +1,4 @@
-"""What a restart of a broker costs: a term for each partition it leads, whether there is something to do or not.
+"""The cost of a broker's restart: a term for each partition it leads, whether there is something to do or not.
 
 The ground of `agent_idle.py`: a real broker, 200 topics of 10 empty partitions, the whole `tierstate agent` as a
 process. First all begin their first term; then the broker is stopped and started, and all begin another. Seconds are
@@ -50,7 +50,7 @@ def measure(quick: bool = False) -> list[Row]:
 
 
 def _terms(agent: _Agent, number: int) -> None:
-    """Until so many have begun."""
+    """Wait until ``number`` terms have started."""
     deadline = time.monotonic() + LONGEST_S
     while len(agent.events("term started")) < number:
         if time.monotonic() > deadline:

@@ -1,9 +1,9 @@
-"""`TieredConsumer` beside Kafka's own consumer: `consume(1000)` of the same records, and how it starts far behind.
+"""`TieredConsumer` against Kafka's own consumer: `consume(1000)` of the same records, and how it starts far behind.
 
 Ours reads the remote tier alone (`tiered_storage_only`, a folder), the peer a broker on the same machine; all is in the
 page cache. Each run is a process of its own, sides take turns, medians of five: CPU time of that process alone, from
-the 10,000th record on, and its peak memory. One partition, batches as Kafka's producer makes them. The start is from
-an empty process to the first record, imports included, of a group without a commit, with 10,000 segments known.
+the 10,000th record on, and its peak memory. One partition, batches as Kafka's producer makes them. The start is from an
+empty process to the first record, imports included, of a group without a commit, with 10,000 segments known.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class TieredPlace:
             raise SystemExit(f"tierstate {command[0]} failed")
 
     def fill(self, topic: str, value_bytes: int, codec: str, count: int, **more: str) -> str:
-        """``more``: the topic's configuration."""
+        """``more`` is the topic's configuration."""
         config = {"segment.bytes": str(SEGMENT_BYTES), "retention.ms": "-1", **more}
         admin = AdminClient({**self._kafka.client_config})
         admin.create_topics([NewTopic(topic, 1, 1, config=config)])[topic].result(30)
@@ -130,11 +130,11 @@ class TieredPlace:
         return topic
 
     def copy(self) -> None:
-        """What has rolled."""
+        """Copy the segments that have rolled."""
         self._agent("agent", "--once")
 
     def add_segments(self, topic: str, count: int) -> None:
-        """Said to be copied, past the end of what is there: to be known, not read."""
+        """Add facts of copied segments past the end of the real ones: readers know them, and never read them."""
         given = {"kafka.bootstrap.servers": self._kafka.bootstrap, "store.url": self._store, **FOR_READERS}
         with Connection(settings_from(given)) as connection:
             partition = place_of(connection.broker.control, topic, 0)
@@ -148,7 +148,7 @@ class TieredPlace:
         producer.flush(120)
 
     def consumed(self, tiered: bool, topic: str, count: int) -> Consumed:
-        """By a process of its own."""
+        """Consume in a new process."""
         config: dict[str, Any] = {
             **self._kafka.client_config,
             "group.id": f"bench-{tiered}",
@@ -171,7 +171,7 @@ def _values(size: int, count: int) -> Iterator[bytes]:
 
 
 def _moved(facts: Iterator[Fact], partition: TopicIdPartition, topic: str, term: Term) -> Iterator[Fact]:
-    """The same segments, of a partition that is there, far above its end."""
+    """Move the segments to an existing partition, far above its end."""
     base = 1 << 40
 
     def above(offsets: OffsetRange) -> OffsetRange:

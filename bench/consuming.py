@@ -1,6 +1,6 @@
-"""One process of `bench consumer`: it imports what it consumes with, and nothing of ours beside a peer.
+"""One process of `bench consumer`: it imports the client that it measures, and nothing of ours for a peer.
 
-What was imported costs CPU later: Python's collector looks through it again and again.
+Imported modules cost CPU later: Python's collector looks through it again and again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ WARM = 10_000
 
 
 def consume(tiered: bool, topic: str, count: int, config: dict[str, Any]) -> dict[str, float]:
-    """CPU seconds a million records from the `WARM`-th on, peak memory, and seconds to the first record."""
+    """Return CPU seconds a million records from the `WARM`-th on, peak memory, and seconds to the first record."""
     began = time.monotonic()
     module, name = ("tierstate", "TieredConsumer") if tiered else ("confluent_kafka", "Consumer")
     opened = getattr(importlib.import_module(module), name)
@@ -38,7 +38,7 @@ def consume(tiered: bool, topic: str, count: int, config: dict[str, Any]) -> dic
 
 
 def _peak_bytes() -> int:
-    """Not by `getrusage`: a process begins with the peak of the one that began it."""
+    """Return the peak, but not by `getrusage`: a process begins with the peak of the one that began it."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
 

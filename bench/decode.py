@@ -48,7 +48,7 @@ PACKERS: dict[str, Packer] = {
 
 
 def _lz4_frame(raw: bytes) -> bytes:
-    """As Kafka's clients frame it: independent blocks of 64 KiB, no checksums."""
+    """Frame ``raw`` as Kafka's clients do: independent blocks of 64 KiB, no checksums."""
     blocks = [
         bytes(cramjam.lz4.compress_block(raw[at : at + 65536], store_size=False)) for at in range(0, len(raw), 65536)
     ]
@@ -56,7 +56,7 @@ def _lz4_frame(raw: bytes) -> bytes:
 
 
 def log_of(codec: str, record_bytes: int, size: int = LOG_BYTES, *, text: bool = False) -> tuple[bytes, int, int]:
-    """A log, its unpacked record bytes, its records. ``text``: values are ASCII."""
+    """Return a log, its unpacked record bytes, its records. ``text``: values are ASCII."""
     chance = random.Random(7)
     words = [chance.randbytes(chance.randint(3, 9)) for _ in range(2000)]
     if text:
@@ -93,7 +93,7 @@ def _batch(base: int, count: int, codec: int, payload: bytes) -> bytes:
 
 
 def measure(quick: bool = False) -> list[Row]:
-    """Both record sizes, every codec. Of the peers that make objects a sixteenth: their rate is the same."""
+    """Both record sizes, every codec. Peers that make objects get a sixteenth of the records: their rate is the same."""
     if NO_EXTENSIONS:
         raise SystemExit("aiokafka has no compiled reader here")
     runs, whole = (1, LOG_BYTES >> 4) if quick else (ROUNDS, LOG_BYTES)
@@ -137,7 +137,7 @@ def _kafka_python(log: bytes, unpacked: int, count: int) -> float:
 
 
 def _row_by_row(batches: Any, unpacked: int, count: int, *, checked: bool) -> float:
-    """The columns of `record_schema`; those that are the same in all records cost the peer nothing here."""
+    """Make the columns of `record_schema`; those that are the same in all records cost the peer nothing here."""
     offsets, times, types, keys, values, headers = [], [], [], [], [], []
     while (batch := batches.next_batch()) is not None:
         if checked and not batch.validate_crc():

@@ -33,7 +33,7 @@ class Followed:
 
 
 def follow(topic: Path, state: Path, shares: Sequence[Sequence[int]]) -> Followed:
-    """One process for each share of the tier-state partitions, all at once."""
+    """Run one process for each share of the tier-state partitions, all at once."""
     processes = []
     for at, share in enumerate(shares):
         (state / str(at)).mkdir()

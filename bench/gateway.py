@@ -1,13 +1,13 @@
-"""The HTTP gateway, beside a server of the same kind that hands out the same bytes from memory.
+"""The HTTP gateway, against a server of the same kind that hands out the same bytes from memory.
 
 Both are a process of their own: uvicorn with the same protocol class. The peer's app is one function that has each
 answer ready, in one piece. Clients are connections of one process that ask for 1 MiB as stored, one call after the
-other, over the remote tier of one partition (a directory, in the page cache), and throw away what they get. Bytes
-of answers in a second; sides take turns, medians of five. ``64 clients beside one``: bytes a second of 64 together
-beside those of one alone; and how long a call took, 99th percentile beside the median. All share two cores.
+other, over the remote tier of one partition (a directory, in the page cache), and throw away what they get. Bytes of
+answers in a second; sides take turns, medians of five. ``64 clients beside one``: bytes a second of 64 together against
+those of one alone; and how long a call took, 99th percentile against the median. All share two cores.
 
-Clients ask for the same 64 places again and again, so the gateway has their answers at hand, as it does for many who
-read one topic. ``each call once``: no call is like another (`max_bytes` is another one each time), so each is decoded.
+Clients ask for the same 64 places again and again, so the gateway has their answers at hand, as it does for many
+readers of one topic. ``each call once``: no two calls are alike (`max_bytes` differs each time), so each is decoded.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ FORMS = {
 
 
 def measure(quick: bool = False) -> list[Row]:
-    """About 9 minutes."""
+    """The run takes about 9 minutes."""
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="tierstate-bench-") as folder, KafkaSandbox() as kafka:
         place = TieredPlace(kafka, Path(folder), '[trim]\ndelay = "0s"\nrespect_groups = false\n')
@@ -57,7 +57,7 @@ def measure(quick: bool = False) -> list[Row]:
 
 
 def rows_of(address: str, path: str, below: int, what: str, folder: Path, quick: bool) -> list[Row]:
-    """``below``: the first offset that is not asked for."""
+    """``below`` is the end of the offsets that are asked for, exclusive."""
     rows: list[Row] = []
     for form, (media_type, goal) in FORMS.items():
         asked, bodies = asyncio.run(_walk(address, path, below, media_type))
@@ -93,13 +93,13 @@ def rows_of(address: str, path: str, below: int, what: str, folder: Path, quick:
 
 
 def _like_no_other(asked: list[str], run: int) -> list[str]:
-    """More calls than one client makes in a run, and none that another run makes."""
+    """Return more calls than one client makes in a run, and none that another run makes."""
     more = range(CALL_BYTES + (run + 1) * ONCE, CALL_BYTES + (run + 2) * ONCE)
     return [f"{path}&max_bytes={most}" for path, most in zip(cycle(asked), more, strict=False)]
 
 
 async def _walk(address: str, path: str, below: int, media_type: str) -> tuple[list[str], list[bytes]]:
-    """Paths one behind the other, and what they are answered; enough that 64 clients do not ask for the same."""
+    """Return consecutive paths and their answers; enough that 64 clients do not ask for the same."""
     host, port = address.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port), limit=1 << 20)
     asked: list[str] = []
@@ -117,7 +117,7 @@ async def _walk(address: str, path: str, below: int, media_type: str) -> tuple[l
 async def _call(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, path: str, media_type: str
 ) -> tuple[dict[bytes, bytes], bytes]:
-    """Head and body."""
+    """Return the head and the body of the answer."""
     while True:
         writer.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: {media_type}\r\n\r\n".encode())
         raw = await reader.readuntil(b"\r\n\r\n")
@@ -153,7 +153,7 @@ def _bare(answers: Path, media_type: str) -> Iterator[str]:
 
 @contextmanager
 def _process(command: list[str]) -> Iterator[str]:
-    """The first line it prints."""
+    """Start a process and yield the first line that it prints."""
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
         try:

@@ -1,16 +1,16 @@
-"""A reader of the gateway's local tier beside those who abuse it: its 99th percentile, and alone.
+"""A reader of the gateway's local tier, concurrently with clients that abuse it: its 99th percentile, and alone.
 
 The reader has one connection and asks for 64 KiB of one local topic as stored batches, one call after the other, for
-five seconds; beside each abuse it does so too, alone first and then beside, five times in turns. Who abuses is a
-process of its own, at another address of this machine (127.0.0.2), so that what one address may open is not the
-reader's. It stands for other machines: it takes as little of the two cores that all share as it can (`abusers.py`).
-The gateway is as it comes, its store is S3 and answers 1.5 s late.
+five seconds; it does so alone and then during each abuse, five times in turns. The abuser is a process of its own, at
+another address of this machine (127.0.0.2), so that the limits of its address are not the reader's. It stands for other
+machines: it takes as little of the two cores that all share as it can (`abusers.py`). The gateway is as it comes, its
+store is S3 and answers 1.5 s late.
 
     dribblers   500 connections that send one byte of a request's head a second
     deaf        48 connections that ask for a MiB of JSON again and again, and read nothing
     silent      1,000 connections that never say anything
     wrong       8 connections that ask, one call after the other, for what is refused
-    cold        64 connections that read the remote tier, each a place that nobody read before
+    cold        64 connections that read the remote tier, each a place that was not read before
     bombs       4 connections that ask for one record of a batch that unpacks to 150 MB, as JSON
 """
 
@@ -44,7 +44,7 @@ LATE_MS, RUNS, SECONDS = 1_500, 5, 5.0
 
 
 def measure(quick: bool = False) -> list[Row]:
-    """About 6 minutes."""
+    """The run takes about 6 minutes."""
     with tempfile.TemporaryDirectory(prefix="tierstate-bench-") as name:
         folder = Path(name)
         with KafkaSandbox() as kafka, bucket(folder) as s3, toxiproxy(folder) as slow:

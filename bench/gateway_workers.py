@@ -1,7 +1,7 @@
 """The HTTP gateway with one process, and with two workers that share its port and ask a third one for the view.
 
 Eight clients as of `gateway`, that ask for 1 MiB as stored and throw away what they get; and eight that ask for one
-record, so that what a call costs beside its bytes is seen. Sides take turns, medians of five. CPU is that of all
+record, so that the cost of a call without its bytes is seen. Sides take turns, medians of five. CPU is that of all
 processes of the gateway. The clients are one process on the same two cores, and one process of a gateway and they have
 these busy already (the rows of cores): what more cores would give is not in these rows, what sharing costs is.
 """
@@ -37,20 +37,20 @@ SPREAD = 64
 
 
 class Side(NamedTuple):
-    """A gateway that runs."""
+    """A running gateway: the addresses of its API and of its management server."""
 
     address: str
     management: str
 
     def cpu_s(self) -> float:
-        """Of all its processes, since they began."""
+        """Return the CPU seconds of all its processes since they began."""
         with urllib.request.urlopen(f"http://{self.management}/metrics", timeout=30) as answer:
             lines = answer.read().decode().splitlines()
         return float(next(line.split()[1] for line in lines if line.startswith("process_cpu_seconds_total ")))
 
 
 def measure(quick: bool = False) -> list[Row]:
-    """About 80 seconds."""
+    """The run takes about 80 seconds."""
     with (
         tempfile.TemporaryDirectory(prefix="tierstate-bench-") as folder,
         KafkaSandbox() as kafka,
@@ -92,7 +92,7 @@ def _rows(sides: dict[int, Side], what: str, below: int, quick: bool) -> Iterato
 
 
 def _size(url: str, media_type: str) -> int:
-    """Bytes of an answer's body."""
+    """Return the bytes of an answer's body."""
     with urllib.request.urlopen(urllib.request.Request(url, headers={"Accept": media_type}), timeout=60) as answer:
         return len(answer.read())
 

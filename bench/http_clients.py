@@ -1,4 +1,4 @@
-"""HTTP clients that cost little, so that what is measured is the server: what they get they throw away, unread.
+"""HTTP clients that cost little, so that the server is measured: they throw away their answers, unread.
 
 Each asks one call after the other on a connection of its own. All of one run share a loop, and one buffer that is small
 enough to stay in the processor's cache: clients that keep 64 answers of a few MiB each are slower than any server.
@@ -24,7 +24,7 @@ LINE = -1
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """By all clients of one run."""
+    """The answers that all clients of one run got."""
 
     rate: float
     """Bytes of bodies a second."""
@@ -89,7 +89,7 @@ class _Client(asyncio.BufferedProtocol):
             self.ended.set_exception(error or SystemExit(f"{self._path}: the connection was closed"))
 
     def _read(self) -> Generator[int, bytes, None]:
-        """Answers, as HTTP/1.1 has them: yields `LINE`, or so many bytes as are of no interest."""
+        """Parse answers, as HTTP/1.1 has them: yield `LINE`, or the number of bytes to skip."""
         while True:
             status = yield LINE
             head = {}

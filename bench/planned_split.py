@@ -114,7 +114,7 @@ def _run(side: str, folder: Path) -> Run:
 
 
 def _read(side: str, folder: Path, splits: Sequence[PlannedSplit]) -> int:
-    """How many records were read; of a side that decodes nothing, how many are planned."""
+    """Return how many records were read; for a side that decodes nothing, how many are planned."""
     if side == "bare":
         buffer = bytearray(MIB)
         (log,) = folder.glob("store/**/*.log")

@@ -1,22 +1,22 @@
-"""A plain Kafka consumer through ``tierstate proxy``, beside what else it could read through.
+"""A plain Kafka consumer through ``tierstate proxy``, against the other ways in which it could read.
 
 confluent_kafka's `consume(1000)` of one partition, in a process of its own, wall time from its 10,000th record on; the
 proxy is a process, its store a directory, all processes and the broker share the machine, everything is in the page
-cache. ``local``: a topic that the broker has wholly, through the proxy, beside the same client at the broker, and
-beside Kroxylicious 0.12.0 without filters (a Java proxy that does not read either tier). ``remote, warm``: the same
+cache. ``local``: a topic that the broker has wholly, through the proxy, against the same client at the broker, and
+against Kroxylicious 0.12.0 without filters (a Java proxy that does not read either tier). ``remote, warm``: the same
 records of a trimmed topic through a proxy that has read them once (its chunk cache holds what fits), the peer is the
 untrimmed twin at the broker. ``remote, cold``: by a proxy that has just started; another peer is Kafka's own tiered
 storage (KIP-405, `LocalTieredStorage` in a directory), from which its broker answers the same records of a topic that
 it trimmed. The CPU is the proxy's, the peer's that of the client in the same run. ``tail``: from `produce` to the
 record's `poll`, one record at a time, median of 300. ``crowd``: the tail's 99th percentile through a proxy that has
-1,000 connections more, a third of them asking for what they never read, a third sending a byte each second, beside the
-same proxy without them; and the proxy's memory with them. ``Fetch, cold, from S3``: a versitygw on this machine, a
-client that asks by bare Fetch of 4 MiB and decodes nothing, a proxy that has just started; the peer is bare boto3
-`get_object` of 4 MiB ranges of the same objects, one behind the other, and of the proxy's CPU what those take; "after
-others": the proxy has read as much of another topic, so its chunk cache has had all of its memory, which costs a proxy
-that has just started a page fault every 4 KiB; "far" has toxiproxy between, which answers 30 ms late and carries 50
-MB/s a connection. ``hot beside cold``: a consumer of one local and two remote partitions, whose store answers 1 s late;
-the peer is the local one alone. Sides take turns, medians of five.
+1,000 connections more, a third of them asking for records that they never read, a third sending a byte each second,
+against the same proxy without them; and the proxy's memory with them. ``Fetch, cold, from S3``: a versitygw on this
+machine, a client that asks by bare Fetch of 4 MiB and decodes nothing, a proxy that has just started; the peer is bare
+boto3 `get_object` of 4 MiB ranges of the same objects, one behind the other, and of the proxy's CPU what those take;
+"after others": the proxy has read as much of another topic, so its chunk cache has had all of its memory, which costs a
+proxy that has just started a page fault every 4 KiB; "far" has toxiproxy between, which answers 30 ms late and carries
+50 MB/s a connection. ``hot beside cold``: a consumer of one local and two remote partitions, whose store answers 1 s
+late; the peer is the local one alone. Sides take turns, medians of five.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ TRIMMED = {"local.retention.bytes": "1"}
 
 
 def measure(quick: bool = False) -> list[Row]:
-    """About 8 minutes."""
+    """The run takes about 8 minutes."""
     runs = 1 if quick else RUNS
     with tempfile.TemporaryDirectory(prefix="tierstate-bench-") as name:
         folder = Path(name)
@@ -169,7 +169,7 @@ def _from_s3(kafka: KafkaSandbox, folder: Path, s3: Bucket, runs: int, quick: bo
 
 
 def by_way_of(settings: Path, s3: Bucket, endpoint: str) -> Path:
-    """The same settings, by another way to the store."""
+    """Return the same settings with another endpoint of the store."""
     made = settings.with_name(f"{endpoint.rpartition(':')[2]}.toml")
     made.write_text(settings.read_text().replace(s3.server.url, endpoint))
     return made
@@ -178,7 +178,7 @@ def by_way_of(settings: Path, s3: Bucket, endpoint: str) -> Path:
 def _cold(
     settings: Path, s3: Bucket, endpoint: str, where: str, count: int, runs: int, before: str | None = None
 ) -> list[Row]:
-    """``before``: the topic that each proxy reads first. Then the cache is full, of what is not asked for."""
+    """``before`` is the topic that each proxy reads first. Then the cache is full of records that are not asked for."""
     objects = [path for path in s3.folder.rglob("*.log") if "/bench-0-" in str(path)]
     bare, ours = list[_Cold](), list[_Cold]()
     for _ in range(runs):
@@ -217,7 +217,7 @@ def _bare_gets(s3: Bucket, endpoint: str, objects: list[Path]) -> _Cold:
 
 
 def _wait_for_the_trim(folder: Path, past: int) -> None:
-    """Until Kafka itself has copied and dropped the records before ``past``."""
+    """Wait until Kafka itself has copied and dropped the records before ``past``."""
     deadline = time.monotonic() + 300
     while min(int(path.stem) for path in folder.glob("*.log")) < past:
         if time.monotonic() > deadline:
@@ -227,7 +227,7 @@ def _wait_for_the_trim(folder: Path, past: int) -> None:
 
 @contextmanager
 def _proxy(settings: Path) -> Iterator[tuple[str, int]]:
-    """Its address and its process id."""
+    """Start a proxy and yield its address and its process id."""
     command = [sys.executable, "-m", "tierstate.cli.main", "proxy", "--listen", "127.0.0.1:0", "--json"]
     with subprocess.Popen(
         [*command, "--config", str(settings)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True

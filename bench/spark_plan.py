@@ -1,9 +1,9 @@
-"""What Spark's driver does before a query begins: replay the tier-state topic, route, cut; its CPU and memory.
+"""The work of Spark's driver before a query begins: replay the tier-state topic, route, cut; its CPU and memory.
 
-Segments of 1 GB, their facts in a real tier-state topic of 50 partitions (4.3.0), Spark partitions of 256 MiB. The user
-topic is one that the cluster has no more, named by its id, so that no broker has to have 100 TB. Of one run each, in a
+Segments of 1 GB, their facts in a real tier-state topic of 50 partitions (4.3.0), Spark partitions of 256 MiB. The
+cluster no longer has the user topic; it is named by its id, so that no broker has to have 100 TB. One run each, in a
 process of its own that does what Spark's planner does: import, `partitions()`. Memory is the peak of the whole process;
-the plan itself is what every Spark partition takes in it and, later, in the JVM.
+the plan itself is the memory of every Spark partition in it and, later, in the JVM.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def measure(quick: bool = False) -> list[Row]:
 
 
 def _facts(number: int, segments: int) -> Iterator[Fact]:
-    """`facts_of`, and that the log begins at 0."""
+    """Yield `facts_of`, and the fact that the log begins at 0."""
     facts = facts_of(number, segments, Position(0))
     elected = next(facts)
     assert isinstance(elected, LeaderElected)
@@ -78,7 +78,7 @@ def _facts(number: int, segments: int) -> Iterator[Fact]:
 
 
 def _say(kafka: dict[str, str], topic: str, facts: Iterator[Fact]) -> None:
-    """Of one user partition; no other facts are in its tier-state partition before its first, at position 0."""
+    """Append the facts of one user partition, from position 0 of its tier-state partition, which has no other facts."""
     producer: Any = Producer({**kafka, "log_level": 0, "linger.ms": 50, "queue.buffering.max.kbytes": 262_144})
     partition = None
     for at, fact in enumerate(facts):
@@ -112,7 +112,7 @@ def main(given: str) -> None:
 
 
 def _peak_mib() -> float:
-    """Of this program: what `getrusage` says is never less than the process had that started it."""
+    """Return this program's own peak: `getrusage` never reports less than the peak of the process that started it."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM:"))
 

@@ -1,10 +1,10 @@
 """Spark reads a whole copied topic: ours, its own Kafka source, and the most that a Python source can give.
 
-One broker (4.3.0), one topic of 4 partitions, segments of 8 MiB, copied by ``tierstate agent --once`` into a
-directory; what is not copied yet nobody reads. `local[2]`, all in the page cache. Spark's Kafka source is
+One broker (4.3.0), one topic of 4 partitions, segments of 8 MiB, copied by ``tierstate agent --once`` into a directory;
+records that are not copied yet are not read. `local[2]`, all in the page cache. Spark's Kafka source is
 ``spark-sql-kafka-0-10`` 4.2.0, the newest that can be had, on Spark 4.3; its broker's CPU is not counted. The ceiling
 is a Python source whose Arrow batches are there already. Sides take turns, three times after one warm-up, planning
-included. CPU is of Spark's JVM and its Python workers. "Mixed" is after DeleteRecords of the first half, read local
+included. CPU counts Spark's JVM and its Python workers. "Mixed" is after DeleteRecords of the first half, read local
 first: Kafka's source cannot have that half. Other stores, cores and Kafka's own tiers: spark-scan-elsewhere.
 """
 
@@ -56,7 +56,7 @@ KAFKA, CEILING = "Spark's Kafka source", "a source of prebuilt batches"
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is in the topic, and the goals: to Kafka's source and to the ceiling, for all columns."""
+    """The content of the topic, and the goals: to Kafka's source and to the ceiling, for all columns."""
 
     name: str
     value_bytes: int
@@ -102,7 +102,7 @@ QUERIES = (
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """A query: seconds, and seconds of CPU."""
+    """The seconds and the seconds of CPU of a query."""
 
     seconds: float
     cpu_s: float
@@ -172,7 +172,7 @@ class Topic:
 
 
 def range_of(topic: str, ends: Sequence[int]) -> dict[str, str]:
-    """From the beginning; the same options for both sources."""
+    """Return options for a read from the beginning; the same for both sources."""
     starts = json.dumps({topic: {str(number): 0 for number in range(len(ends))}})
     return {
         "subscribe": topic,
@@ -182,14 +182,14 @@ def range_of(topic: str, ends: Sequence[int]) -> dict[str, str]:
 
 
 def values_of(load: Load) -> list[bytes]:
-    """They compress about as well as real events do."""
+    """Return values that compress about as well as real events do."""
     chance = random.Random(7)
     words = [b"%x" % chance.getrandbits(chance.randint(12, 36)) for _ in range(2000)]
     return [b" ".join(chance.choices(words, k=load.value_bytes // 4))[: load.value_bytes] for _ in range(20_000)]
 
 
 def fill(site: Site, topic: str, load: Load, records: int, values: Sequence[bytes]) -> None:
-    """Keys of 8 bytes."""
+    """Fill the topic; keys have 8 bytes."""
     quick = {"queue.buffering.max.kbytes": 262_144, "linger.ms": 50, "batch.size": 65_536, "acks": 1}
     config = {"bootstrap.servers": site.kafka.bootstrap, "log_level": 0, "compression.type": load.codec, **quick}
     producer: Any = Producer(config)
@@ -207,7 +207,7 @@ def fill(site: Site, topic: str, load: Load, records: int, values: Sequence[byte
 
 @contextmanager
 def session_of(cores: int) -> Iterator[SparkSession]:
-    """Its workers find this folder."""
+    """Yield a session whose workers find this folder."""
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), str(ROOT / "src"), before)))
     try:
@@ -225,14 +225,14 @@ def session_of(cores: int) -> Iterator[SparkSession]:
 def compared(
     spark: SparkSession, topic: Topic, query: Query, runs: int, where: str = "", cores: int = CORES
 ) -> list[Row]:
-    """Ours beside both peers."""
+    """Measure our source and both peers."""
     sides = {
         KAFKA: partial(from_kafka, spark, topic.site.kafka.bootstrap, query, topic.range),
         "ours": partial(from_ours, spark, topic.options, query, topic.range),
         CEILING: partial(_prebuilt, spark, topic, query, cores),
     }
     what, spent = f"{topic.load.name}, {query.name}{where}", in_turns(spark, sides, query, runs)
-    return _rows(what, topic, spent, None if where else query)  # goals are of one place
+    return _rows(what, topic, spent, None if where else query)  # goals hold for one place only
 
 
 def _mixed(spark: SparkSession, topic: Topic, runs: int) -> list[Row]:
@@ -264,7 +264,7 @@ def _prebuilt(spark: SparkSession, topic: Topic, query: Query, cores: int) -> Da
 def in_turns(
     spark: SparkSession, sides: Mapping[str, Callable[[], DataFrame]], query: Query, runs: int
 ) -> dict[str, tuple[float, float]]:
-    """Medians of seconds and of CPU, by side."""
+    """Return medians of seconds and of CPU, by side."""
     context: Any = spark.sparkContext
     pid = context._gateway.proc.pid
     spent: dict[str, list[Spent]] = {side: [] for side in sides}
@@ -284,7 +284,7 @@ def in_turns(
 
 
 def cpu_of_tree(root: int) -> float:
-    """Seconds of CPU of a process and all below it, with those that it waited for."""
+    """Return the seconds of CPU of a process and all below it, with those that it waited for."""
     parents: dict[int, int] = {}
     ticks: dict[int, int] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):

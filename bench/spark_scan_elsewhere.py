@@ -70,14 +70,14 @@ def measure(quick: bool = False) -> list[Row]:
 
 
 def _as_folder(topic: Topic, s3: Bucket) -> None:
-    """The bucket's objects are files."""
+    """Use the bucket as a folder: its objects are files."""
     of_s3 = ("tierstate.store", "tierstate.endpoint", "tierstate.region")
     kept = {name: value for name, value in topic.options.items() if not name.startswith(of_s3)}
     topic.options = kept | {"tierstate.store": (s3.folder / "tiers").as_uri()}
 
 
 class Twin:
-    """The same records in a topic of Kafka's own tiers. ``ends``: the broker has what is below only there."""
+    """The same records in a topic of Kafka's own tiers. ``ends``: the broker has earlier records only there."""
 
     name = "kafkas"
 

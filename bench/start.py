@@ -34,7 +34,7 @@ next(read_records({kafka!r}, {store!r}, {topic!r}, 0, 0, 1, settings={settings!r
 
 
 def measure(quick: bool = False) -> list[Row]:
-    """About a minute."""
+    """The run takes about a minute."""
     runs = 1 if quick else RUNS
     with tempfile.TemporaryDirectory(prefix="tierstate-bench-") as name:
         folder = Path(name)

@@ -1,15 +1,15 @@
 """A topic as an Iceberg table: how fast it is filled, checked, followed and planned. All in a folder, catalog SQLite.
 
-Filled: 2 GiB in four partitions, segments of 8 MiB, values of JSON of 120 B, all copied before. `tierstate table
-follow --once` as a process, from its start to its end, by two processes and by one, then `check`; once each.
+Filled: 2 GiB in four partitions, segments of 8 MiB, values of JSON of 120 B, all copied before. `tierstate table follow
+--once` as a process, from its start to its end, by two processes and by one, then `check`; once each.
 
-Followed: an agent and `tierstate table follow` beside a broker that gets 1 MiB every half second, a segment each;
-`table.commit_interval` is 0, and what is new waits up to that long besides. Seconds are from the segment's manifest in
-the store to the snapshot in the catalog that has its rows.
+Followed: an agent and `tierstate table follow` with a broker that gets 1 MiB every half second, a segment each;
+`table.commit_interval` is 0; otherwise new records wait up to that long in addition. Seconds are from the segment's
+manifest in the store to the snapshot in the catalog that has its rows.
 
 Planned: a table of 10,000 commits of one file each, their rows a minute apart, old snapshots let go as a follower does.
-What pyiceberg takes to name the files of a scan, before `compact` and after it. And what one commit costs beside so
-many snapshots that nobody let go: each of them is written again.
+The time that pyiceberg takes to name the files of a scan, before `compact` and after it; and the cost of one commit to
+a table with so many snapshots that were not expired: each of them is written again.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _filled(site: Site, segments: int, runs: int) -> list[Row]:
 
 
 def _value(number: int) -> bytes:
-    """Of about 120 B."""
+    """Return a value of about 120 B."""
     said = {"id": number, "name": f"customer {number}", "price": number / 7, "tags": ["a", "b"], "city": "x" * 30}
     return json.dumps(said).encode()
 
@@ -161,7 +161,7 @@ def _followed(site: Site, quick: bool) -> list[Row]:
 
 
 def _produced(producer: Any, topic: str) -> bool:
-    """A little more than a segment."""
+    """Produce a little more than a segment."""
     for _ in range(1100):
         producer.produce(topic, bytes(1000))
     assert producer.flush(30) == 0
@@ -169,12 +169,12 @@ def _produced(producer: Any, topic: str) -> bool:
 
 
 def _copied(store: Path) -> dict[int, float]:
-    """When each segment's manifest was there, by its first offset."""
+    """Return when each segment's manifest was first seen, by its first offset."""
     return {int(path.name.split("-")[0]): path.stat().st_mtime for path in store.rglob("*.rsm-manifest")}
 
 
 class _Place:
-    """How far a table is, as its catalog says by now."""
+    """The progress of a table, as its catalog has it now."""
 
     def __init__(self, catalog: Path) -> None:
         self._catalog = sqlite3.connect(f"file:{catalog}?mode=ro", uri=True)
@@ -217,7 +217,7 @@ def _planned(folder: Path, commits: int) -> list[Row]:
 
 
 def _beside(folder: Path, what: str, count: int) -> Row:
-    """A table that has so many snapshots: those of one real commit, again and again under other numbers."""
+    """Measure a commit to a table that has ``count`` snapshots: copies of one real snapshot under other numbers."""
     catalog, table = _empty(folder)
     _commit(table, 0)
     location = Path(table.iceberg.metadata_location.removeprefix("file://"))
@@ -247,7 +247,7 @@ def _empty(folder: Path) -> tuple[LakeCatalog, LakeTable]:
 
 
 def _commit(table: LakeTable, number: int) -> None:
-    """One row's."""
+    """Commit a file of one row."""
     time_ = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=number % 525_600)
     columns = {"partition": [0], "offset": [number], "timestamp": [time_]}
     file = io.BytesIO()

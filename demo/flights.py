@@ -67,7 +67,7 @@ def _value(name: str, text: str) -> int | str | None:
 
 
 def flights() -> list[Flight]:
-    """In order of their hour, as they happened."""
+    """Return the flights in order of their hour, as they happened."""
     found = []
     for row in rows():
         typed = {name: _value(name, text) for name, text in row.items() if name}
@@ -79,7 +79,7 @@ def flights() -> list[Flight]:
 
 
 def csv_answer() -> list[Answer]:
-    """Flights, mean departure delay and cancellations by month and carrier, from the CSV alone."""
+    """Return flights, mean departure delay and cancellations by month and carrier, from the CSV alone."""
     count: dict[tuple[int, str], int] = defaultdict(int)
     cancelled: dict[tuple[int, str], int] = defaultdict(int)
     delays: dict[tuple[int, str], list[int]] = defaultdict(list)

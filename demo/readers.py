@@ -21,7 +21,7 @@ PAGE_BYTES = 8 * 1024 * 1024
 
 
 def read_with_kafka_consumer(bootstrap: str, starts: dict[int, int], ends: dict[int, int], told: Told) -> Records:
-    """A plain consumer that knows nothing of tiers."""
+    """Read by a plain consumer that knows nothing of tiers."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -46,7 +46,7 @@ def read_with_kafka_consumer(bootstrap: str, starts: dict[int, int], ends: dict[
                 raise DemoFailed(f"the plain consumer failed: {error.str()}")
             kind, timestamp = message.timestamp()
             headers = [(name, content) for name, content in message.headers() or []]
-            # librdkafka says 1 for create time and 2 for append time; Kafka's batches say 0 and 1
+            # librdkafka has 1 for create time and 2 for append time; Kafka's batches have 0 and 1
             record = encode(message.offset(), timestamp, kind - 1, message.key(), message.value(), headers)
             found.add(message.partition(), message.offset(), record)
         told(f"{found.count:,} records", found.count / max(1, total))
@@ -55,7 +55,7 @@ def read_with_kafka_consumer(bootstrap: str, starts: dict[int, int], ends: dict[
 
 
 def read_with_consume(house: House, total: int, told: Told) -> Records:
-    """``tierstate consume``: both tiers as one log, as JSON lines."""
+    """Read by ``tierstate consume``: both tiers as one log, as JSON lines."""
     command = house.command("consume", TOPIC, "--json", "--encoding", "base64")
     found = Records()
     with (house.folder / "consume.log").open("wb") as log:
@@ -82,7 +82,7 @@ def _bytes(text: str | None) -> bytes | None:
 
 
 def read_gateway_json(gateway: str, ends: dict[int, int], told: Told) -> Records:
-    """Page by page, as binary JSON (the REST Proxy's shape)."""
+    """Read page by page, as binary JSON (the REST Proxy's shape)."""
 
     def decode(body: bytes, found: Records) -> None:
         for row in orjson.loads(body):
@@ -92,7 +92,7 @@ def read_gateway_json(gateway: str, ends: dict[int, int], told: Told) -> Records
 
 
 def read_gateway_arrow(gateway: str, ends: dict[int, int], told: Told) -> Records:
-    """Page by page, as an Arrow stream."""
+    """Read page by page, as an Arrow stream."""
 
     def decode(body: bytes, found: Records) -> None:
         with pa.ipc.open_stream(body) as stream:
@@ -136,7 +136,7 @@ def _pages(
 
 
 def ranges_of(house: House) -> dict[int, list[tuple[int, int]]]:
-    """The remote segments' offset ranges per partition: start, end (not included)."""
+    """Return the remote segments' offset ranges per partition: start, end (not included)."""
     found = {}
     for partition in range(PARTITIONS):
         segments = house.json("segments", f"{TOPIC}:{partition}")
@@ -145,5 +145,5 @@ def ranges_of(house: House) -> dict[int, list[tuple[int, int]]]:
 
 
 def dumps(value: Any) -> str:
-    """JSON for report.json."""
+    """Return the value as JSON text for report.json."""
     return json.dumps(value, indent=2, default=str)

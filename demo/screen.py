@@ -1,4 +1,4 @@
-"""What the person sees while it runs: numbered steps, progress on anything over a second, seconds per step."""
+"""The screen while the demo runs: numbered steps, progress on anything over a second, seconds per step."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ TOPIC_CONFIG = {
 
 
 class Story:
-    """`tell` it once."""
+    """The whole demo; call `tell` once."""
 
     def __init__(self, house: House, screen: Screen, report: Report, out: Path, limit: int | None) -> None:
         self.house, self.screen, self.report, self.out, self.limit = house, screen, report, out, limit
@@ -49,7 +49,7 @@ class Story:
         self.ranges: dict[int, list[tuple[int, int]]] = {}
 
     def tell(self) -> None:
-        """Raises DemoFailed at the first thing that is not as it must be."""
+        """Run all steps. Raises DemoFailed at the first result that is not as it must be."""
         self.screen.say(
             "[bold]tierstate[/bold]: a year of events, three days on the broker, the rest in the object store\n"
         )
@@ -125,7 +125,7 @@ class Story:
         rolled = sum(max(0, len(list(self.house.log_dir.glob(f"{TOPIC}-{p}/*.log"))) - 1) for p in range(PARTITIONS))
         house, report = self.house, self.report
         with self.screen.step("copy", "Copying every rolled segment") as told:
-            # with few segments copying would be over before anybody could kill it
+            # with few segments copying would be over before it could be killed
             slowly = () if self.limit is None else ("--set", f"copy.quota={max(1, report.local_bytes_before // 6)}")
             house.spawn_agent(*slowly)
 
@@ -159,7 +159,7 @@ class Story:
         return sum(topic["remote_segments"] for topic in self.house.json("topics") if topic["topic"] == TOPIC)
 
     def _is_trimmed(self) -> bool:
-        """The agents say that only local retention keeps what is left, and the files below the new start are gone."""
+        """Return whether only local retention keeps the rest, as agents report, and all files below it are deleted."""
         described = self.house.json("describe", TOPIC)
         for p in described:
             status = p["agent"] if isinstance(p["agent"], dict) else {}
@@ -225,7 +225,7 @@ class Story:
         return str(json.loads(line)["address"])
 
     def _compare(self, name: str, read: Callable[[Told], Records], expected: Records | None = None) -> None:
-        """Record by record with what the broker held, and by digest per partition and per segment range."""
+        """Compare record by record with what the broker held, and by digest per partition and per segment range."""
         expected = expected or self.truth
         with self.screen.step(name, name[0].upper() + name[1:]) as told:
             began = time.monotonic()
