@@ -56,14 +56,14 @@ class Site:
         admin.create_topics([wanted], operation_timeout=30)[topic].result(60)
 
     def fill(self, topic: str, partitions: int, segment_bytes: int, segments: int, value_bytes: int = 1000) -> None:
-        """Write this many rolled segments to each partition; values of random words, batches of 16 KiB or one record."""
+        """Write rolled segments to each partition; values of random words, batches of 16 KiB or one record."""
         chance = random.Random(7)
         words = [chance.randbytes(chance.randint(3, 9)) for _ in range(2000)]
         values = [b"".join(chance.choices(words, k=value_bytes // 6)) for _ in range(500)]
         self.fill_with(values, topic, partitions, segments)
 
     def fill_with(self, values: Sequence[bytes], topic: str, partitions: int, segments: int) -> None:
-        """Write this many rolled segments to each partition, of these values in turn; batches of 16 KiB or one record."""
+        """Write rolled segments to each partition, of these values in turn; batches of 16 KiB or one record."""
         value_bytes = len(values[0])
         quick = {"queue.buffering.max.kbytes": 262_144, "linger.ms": 20, "batch.size": 16_384, "acks": 1}
         producer: Any = Producer({"bootstrap.servers": self.kafka.bootstrap, "log_level": 0, **quick})

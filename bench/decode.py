@@ -93,7 +93,7 @@ def _batch(base: int, count: int, codec: int, payload: bytes) -> bytes:
 
 
 def measure(quick: bool = False) -> list[Row]:
-    """Both record sizes, every codec. Peers that make objects get a sixteenth of the records: their rate is the same."""
+    """Both record sizes, every codec. Peers that make objects get a sixteenth: their rate is the same."""
     if NO_EXTENSIONS:
         raise SystemExit("aiokafka has no compiled reader here")
     runs, whole = (1, LOG_BYTES >> 4) if quick else (ROUNDS, LOG_BYTES)

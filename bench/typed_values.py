@@ -3,7 +3,7 @@
 First without Spark, one core, CPU of a record from bytes to Arrow: orders of five fields, as 120 B of JSON or as Avro,
 bare or with an id of a registry and resolved to a schema of one more field. Then whole queries over a copied topic of
 such JSON, zstd, as `spark-scan` does them: `local[2]`, ``columns=value``, sides in turns, three times after one
-warm-up; CPU is that of Spark's JVM and its Python workers. The peers are our own source and Spark's Kafka source (4.2.0 on
+warm-up; CPU is Spark's JVM and its Python workers. The peers are our own source and Spark's Kafka source (4.2.0 on
 Spark 4.3), each with `from_json` of the same schema over its `value`.
 """
 

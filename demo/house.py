@@ -173,7 +173,7 @@ class House:
     # --- what can be seen from outside ---------------------------------------------------------------------------
 
     def local_bytes(self) -> int:
-        """Return the bytes of the topic's .log files on the broker's disk. (The active segment's indexes are preallocated.)"""
+        """Return the bytes of the topic's .log files on the broker's disk. (Indexes of active segments are preallocated.)"""
         return sum(path.stat().st_size for path in self.log_dir.glob(f"{TOPIC}-*/*.log") if path.exists())
 
     def manifests(self) -> int:
@@ -181,7 +181,7 @@ class House:
         return sum(1 for _ in self.store.rglob("*.rsm-manifest"))
 
     def remote_objects(self) -> tuple[int, int]:
-        """Return number and bytes of the segment objects in the store; no archive and no checkpoints of the tier state."""
+        """Return number and bytes of segment objects in the store; archive and checkpoints are not counted."""
         files = [path for path in self.store.rglob("*") if path.is_file()]
         sizes = [path.stat().st_size for path in files if "_tierstate" not in path.relative_to(self.store).parts[:1]]
         return len(sizes), sum(sizes)
