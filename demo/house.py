@@ -173,7 +173,7 @@ class House:
     # --- what can be seen from outside ---------------------------------------------------------------------------
 
     def local_bytes(self) -> int:
-        """Return the bytes of the topic's .log files on the broker's disk. (Indexes of active segments are preallocated.)"""
+        """Return the bytes of the topic's .log files on the broker's disk. (Active indexes are preallocated.)"""
         return sum(path.stat().st_size for path in self.log_dir.glob(f"{TOPIC}-*/*.log") if path.exists())
 
     def manifests(self) -> int:

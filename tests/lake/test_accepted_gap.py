@@ -1,4 +1,4 @@
-"""Exports and tables at a gap that a person accepted: they go on behind it, and say what they skipped."""
+"""Exports and tables at a gap that a person accepted: they go on behind it, and report what they skipped."""
 
 from __future__ import annotations
 

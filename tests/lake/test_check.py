@@ -1,4 +1,4 @@
-"""Whatever is wrong with an export, the check finds it; and finds nothing where nothing is."""
+"""Whatever is wrong with an export, the check finds it; a sound export has no findings."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def problems(world: World) -> list[str]:
 
 
 def with_object(world: World, key: str, data: bytes | None) -> World:
-    """The same place, but for one object; None: without it."""
+    """Return a copy of the place in which one object has this content; None leaves it out."""
     other = World(world.golden, MemoryStore(), columns=world.shape.columns.names)
     for each, before in world.objects().items():
         if (content := data if each == key else before) is not None:
@@ -60,7 +60,7 @@ Groups = list[pa.Table]
 
 
 def rewritten(world: World, change: Callable[[Groups], Groups]) -> World:
-    """One file with other rows, and a ledger that says so: only the log tells."""
+    """Return the place with other rows in one file, and a ledger that agrees with them: only the log differs."""
     [plan] = world.ledger.plans()
     done, file = a_file(world)
     read = pq.ParquetFile(io.BytesIO(world.place.get(file.key)))
@@ -155,7 +155,7 @@ def test_what_the_log_lost_is_checked_by_its_bytes_alone_and_said(world: World) 
 
 
 def cut_in(world: World, task: int) -> int:
-    """The log begins in the middle of a task's only file. Returns where."""
+    """Let the log begin in the middle of a task's only file. Returns the new start."""
     [plan] = world.ledger.plans()
     [file] = world.ledger.done(plan)[task].files
     start = Offset((file.first_offset + file.last_offset) // 2)

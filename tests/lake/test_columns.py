@@ -1,4 +1,4 @@
-"""Rows of records: headers as a map lose nothing, and columns say what they are."""
+"""Rows of records: headers as a map lose nothing, and columns describe themselves."""
 
 from __future__ import annotations
 

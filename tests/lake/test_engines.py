@@ -1,4 +1,4 @@
-"""What is printed to be pasted into other programs, for each kind of catalog."""
+"""The lines that are printed to be pasted into other programs, for each kind of catalog."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An export of golden logs in two tiers: the log's records, each once, whatever happens to who writes them."""
+"""An export of golden logs in two tiers: the log's records, each once, whatever happens to the writers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An export that cannot be finished is ended as it is: what it has stays, and what it lacks is said and free again."""
+"""An export that cannot be finished is ended as it is: its records stay; missing ones are reported and free again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STEPS = 5
 
 
 def begun(golden: Golden) -> World:
-    """A place where an export died before the commit of its third task."""
+    """Return a place where an export died before the commit of its third task."""
     world = World(golden)
     world.dies_at = STEPS
     with pytest.raises(Killed):
@@ -90,7 +90,7 @@ def test_killed_before_any_of_its_steps_and_done_again_it_leaves_the_very_same_o
 
 @pytest.mark.parametrize("steps", [1, 2])
 def test_who_still_runs_a_task_that_was_given_up_adds_nothing_to_the_place(golden: Golden, steps: int) -> None:
-    """``steps``: 1: it has yet to put its file; 2: it has yet to commit."""
+    """``steps`` 1: the run has yet to put its file; 2: it has yet to commit."""
     world = begun(golden)
     plan = the_plan(world)
     [job] = world.export().jobs(plan, [plan.tasks[2]])

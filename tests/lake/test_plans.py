@@ -1,4 +1,4 @@
-"""What is asked for, and what a place has already."""
+"""The difference between the offsets that are asked for and those that a place already has."""
 
 from __future__ import annotations
 

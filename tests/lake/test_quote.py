@@ -1,4 +1,4 @@
-"""What an export would read and cost follows from its plan, at rates that are said."""
+"""The data that an export would read, and its cost, follow from its plan, at rates that are printed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A table in a catalog that is a server: Iceberg's own REST catalog, and Glue, with files in a folder and on S3."""
+"""A table in a catalog server: Iceberg's own REST catalog, and Glue, with files in a folder and on S3."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def moto() -> Iterator[str]:
 
 @pytest.fixture(params=["rest", "rest on S3", "glue"])
 def catalog(request: pytest.FixtureRequest, moto: str, tmp_path: Path) -> Iterator[Mapping[str, str]]:
-    """Properties of one without a table."""
+    """Yield the properties of a catalog without a table."""
     if request.param == "glue":
         properties = of_glue(moto)
         yield properties
@@ -66,7 +66,7 @@ def catalog(request: pytest.FixtureRequest, moto: str, tmp_path: Path) -> Iterat
 def test_a_table_lives_in_any_catalog_from_its_first_row_to_its_last(
     golden_log: Make, tmp_path: Path, catalog: Mapping[str, str]
 ) -> None:
-    """Followed, compacted, its old snapshots expired, its strays swept, and read by whoever opens the catalog."""
+    """Followed, compacted, its old snapshots expired, its strays swept, and read by a client that opens the catalog."""
     world = TableWorld(golden_log("transactions"), tmp_path / "world", limits=THREE_COMMITS, properties=catalog)
     with world.catalog() as opened:
         assert list(opened.ours()) == [NAME]

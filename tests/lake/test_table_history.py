@@ -1,4 +1,4 @@
-"""What happens to the log happens to its table: deleted follows deleted, a lost branch goes, a new topic is another."""
+"""Changes of the log reach its table: deleted records and lost branches go, and a new topic is another table."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def world(golden_log: Make, tmp_path: Path) -> TableWorld:
 
 
 def delete_below(world: TableWorld, offset: int) -> None:
-    """As `tierstate delete-records` does, and the leader of the topic."""
+    """Delete records as `tierstate delete-records` and the topic's leader do."""
     world.golden.tiers.start_log_at(offset)
     world.golden.local.delete_records(offset)
     world.golden.tiers.view.require_fresh(0, 0)
@@ -52,7 +52,7 @@ def rows_in(files: set[str]) -> int:
 
 
 def unclean_election(world: TableWorld, epoch: int, end: int) -> None:
-    """The new leader's log ends there."""
+    """Elect a leader whose log ends at ``end``."""
     world.golden.local.elect(epoch, end)
     entries = [each for each in world.golden.folder.lineage().entries if each.start_offset < end]
     lineage = Lineage((*entries, EpochEntry(LeaderEpoch(epoch), Offset(end))))
@@ -84,8 +84,8 @@ def test_deleting_reads_only_the_files_that_keep_some_rows(world: TableWorld) ->
 
 
 def threads_meet(monkeypatch: pytest.MonkeyPatch, day: int) -> None:
-    """Threads of pyiceberg that look for files to go have one evaluator: it is asked about another day's manifest while
-    it is about to answer for the one of ``day``.
+    """Threads of pyiceberg that look for files to delete share one evaluator: let it be asked about another day's
+    manifest while it is about to answer for that of ``day``.
     """
     about_to, meanwhile, one = Event(), Event(), Lock()
     build, equal = cache(_OverwriteFiles._build_manifest_evaluator), _ManifestEvalVisitor.visit_equal
@@ -199,7 +199,7 @@ def test_a_lost_branch_is_taken_out_also_when_the_new_log_is_longer_already(worl
 
 @pytest.mark.extended
 def test_a_view_that_is_behind_the_table_takes_nothing_out(world: TableWorld) -> None:
-    """Another follower committed rows of a later epoch: to this one they look like a lost branch."""
+    """Another follower committed rows of a later epoch: to this follower they look like a lost branch."""
     unclean_election(world, 99, 1500)
     world.golden.local.high_watermark = world.golden.local.last_stable_offset = world.golden.folder.end()
     world.follow()
@@ -235,7 +235,7 @@ def test_a_topic_that_was_made_anew_stops_its_table(world: TableWorld) -> None:
     control = world.golden.control
     described = control._described
     control._described = type(described)("t", TopicId.of(b"another-topic-id"), False, described.partitions)
-    world.golden.reader._topics.clear()  # what is believed for some seconds
+    world.golden.reader._topics.clear()  # the answer is cached for some seconds
     with pytest.raises(InvalidRequest, match="the topic was made anew"):
         run(world.round())
 
@@ -258,11 +258,11 @@ def reach(end: int, *lineage: tuple[int, int], start: int = 0) -> Reach:
         (reach(100, (0, 0), (2, 50)), [(0, 0), (2, 50)], 0, 100),
         (reach(100, (0, 0), (2, 50)), [(0, 0), (2, 50), (3, 80)], 0, 80),
         (reach(100, (0, 0), (2, 50)), [(0, 0), (3, 40)], 0, 40),
-        (reach(100, (0, 0), (2, 50)), [(0, 0), (3, 70)], 0, 50),  # 50 to 70 are of another epoch in the table
+        (reach(100, (0, 0), (2, 50)), [(0, 0), (3, 70)], 0, 50),  # 50 to 70 have another epoch in the table
         (reach(100, (0, 0), (2, 50)), [(4, 0)], 0, 0),
-        (reach(100, (0, 0), (2, 50)), [(4, 60)], 60, 60),  # what the log deleted is not compared
+        (reach(100, (0, 0), (2, 50)), [(4, 60)], 60, 60),  # deleted records are not compared
         (reach(100, (0, 0), (2, 50)), [(4, 200)], 200, 100),
-        (reach(100, (0, 0)), [(5, 500)], 0, 100),  # nobody knows the log's epochs so far down
+        (reach(100, (0, 0)), [(5, 500)], 0, 100),  # the log's epochs are unknown so far down
     ],
 )
 def test_rows_are_the_logs_up_to_where_the_two_leave_one_epoch(
@@ -302,7 +302,7 @@ def test_what_was_read_while_the_log_changed_its_lineage_is_not_committed(golden
 
 
 def test_beyond_what_the_view_knows_of_the_leaders_log_nothing_is_read(golden_log: Make, tmp_path: Path) -> None:
-    """A leader whose agent has not spoken yet: under which epoch its newest records are, nobody could commit."""
+    """The new leader's agent has not written yet: the epoch of its newest records is unknown, so they cannot commit."""
     world = TableWorld(golden_log("transactions"), tmp_path)
     local = world.golden.local
     local.elect(99, 1500)

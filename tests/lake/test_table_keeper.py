@@ -1,4 +1,4 @@
-"""A process that keeps tables: what is new waits for more of it, and a table that cannot go on holds up no other."""
+"""A process that keeps tables: new records wait for more of them, and a table that cannot go on holds up no other."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ def test_an_archive_whose_records_exist_nowhere_else_is_repaired(golden_log: Mak
 
 
 def with_a_file_of_two_partitions(world: TableWorld) -> LakeTable:
-    """As another engine's rewriting makes it: rows of partition 7 stand in files of partition 0."""
+    """Add rows of partition 7 to files of partition 0, as another engine's rewriting may do."""
 
     def two(rows: pa.Table) -> pa.Table:
         at = rows.schema.get_field_index("partition")

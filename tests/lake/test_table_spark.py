@@ -38,7 +38,7 @@ def uri(tmp_path: Path) -> Iterator[str]:
 
 
 def shown(rows: pa.Table) -> list[dict[str, Any]]:
-    """pyiceberg shows the headers of a record that has none as an empty list."""
+    """Return the rows; a record without headers has an empty list of them, as pyiceberg shows it."""
     return [{**row, "headers": row["headers"] or None} for row in rows.to_pylist()]
 
 
@@ -84,7 +84,7 @@ def test_typed_columns_that_evolved(golden_log: Make, tmp_path: Path, uri: str) 
 
 
 def test_a_table_goes_on_after_sparks_own_maintenance(golden_log: Make, tmp_path: Path, uri: str) -> None:
-    """Spark rewrites every data file and keeps one snapshot, which says no place."""
+    """Spark rewrites every data file and keeps one snapshot, which names no place."""
     world = TableWorld(golden_log("transactions"), tmp_path / "world", properties={"type": "rest", "uri": uri})
     world.follow()
     place, before, ours = world.table().place(), world.table_digest(), world.named_files()
@@ -109,7 +109,7 @@ def test_a_table_goes_on_after_sparks_own_maintenance(golden_log: Make, tmp_path
 
 
 def test_spark_opens_the_embedded_catalog_by_the_lines_that_table_show_prints(golden_log: Make, tmp_path: Path) -> None:
-    """With the driver of SQLite that Iceberg's own REST server carries."""
+    """Spark uses the driver of SQLite that Iceberg's own REST server carries."""
     needs_spark_iceberg()
     world = TableWorld(golden_log("transactions"), tmp_path / "world")
     world.follow()

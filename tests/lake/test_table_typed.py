@@ -1,4 +1,4 @@
-"""Typed tables: every record is a row of its columns, what does not parse keeps its bytes, and schemas evolve."""
+"""Typed tables: every record is a row of its columns, values that do not parse keep their bytes, and schemas evolve."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_a_row_that_was_read_before_the_table_evolved_is_not_committed_after_it(
 
 
 def test_of_two_that_evolve_a_table_one_is_first_and_the_other_does_nothing(golden_log: Make, tmp_path: Path) -> None:
-    """To Iceberg nothing happens at all: both are an int. But rows are made by the one or by the other."""
+    """Iceberg sees no change: both columns are an int. But rows are made by one or by the other."""
     world = json_world(golden_log, tmp_path)
     world.follow_to(100)
     acts = []
@@ -183,7 +183,7 @@ def test_a_table_grows_with_what_the_registry_has(golden_log: Make, tmp_path: Pa
 
 
 def asked_anew(world: TypedWorld) -> TypedWorld:
-    """As another process would: this one keeps what an access of the registry said of an id."""
+    """Use a new access of the registry, as another process would: an access keeps the answers about an id."""
     assert world.registry is not None
     world.registry = replace(world.registry, timeout=world.registry.timeout + 0.001)
     return world
@@ -207,7 +207,7 @@ def test_a_registry_that_never_settles_stops_the_table_until_it_does(golden_log:
         world.produce(COUNT)
         for _ in range(limits.evolutions):
             assert run(asked_anew(world).round()).step is Step.EVOLVED
-        for _ in range(2):  # a follower that begins anew counts on
+        for _ in range(2):  # a new follower goes on counting
             with pytest.raises(InvalidRequest, match=r"no row was written between.*table=kafka\.t.*evolved=4 most=4"):
                 run(asked_anew(world).round())
         assert world.table().facts.version == before + limits.evolutions

@@ -1,4 +1,4 @@
-"""Upkeep changes no row: large files for small ones, old snapshots and strays gone, and again is nothing."""
+"""Upkeep changes no row: large files replace small ones, old snapshots and strays go, and a second run does nothing."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_writer_that_dies_while_it_compacts_leaves_the_table_as_it_was(world: 
 
 
 def test_rows_that_are_not_those_that_were_read_are_never_committed(world: TableWorld) -> None:
-    """A byte that a store, a disk or a writer of Parquet turned: here a value of a source, once it was read."""
+    """A store, a disk or a writer of Parquet may turn a byte: here a value of a source, once it was read."""
     before, table = world.named_files(), world.table()
     act = compact_bins(table, Attempt(fresh()), bins(table))
     next(act)
@@ -194,7 +194,7 @@ def test_what_an_older_snapshot_names_is_swept_once_that_is_gone(world: TableWor
 
 
 def test_what_is_young_is_never_swept(golden_log: Make, tmp_path: Path) -> None:
-    """It may be an attempt that is at work."""
+    """It may belong to an attempt that is at work."""
     world = TableWorld(golden_log("transactions"), tmp_path)
     run_until(world.round(), 3)
     assert not strays(world.table(), TimestampMs(SystemClock().now_ms() - 86_400_000))
@@ -266,7 +266,7 @@ def test_a_live_catalog_deletes_nothing_that_a_restored_one_names(world: TableWo
 
 
 def test_metadata_of_an_attempt_that_lost_its_race_keeps_no_file(world: TableWorld) -> None:
-    """Its catalog was updated by another between its metadata file and its own update."""
+    """Another writer updated the catalog between this attempt's metadata file and its own update."""
     table, attempt = world.table(), Attempt(fresh())
     act = compact_bins(table, attempt, bins(table))
     while next(act) != "commit":

@@ -1,4 +1,4 @@
-"""Typed exports: what parses is a column of one type, what does not is kept as it was, and both are the log's."""
+"""Typed exports: values that parse are a column of one type, others are kept as they were; both are the log's."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ SCHEMAS: dict[int | str, tuple[int, Any]] = {1: (200, {"schema": AVRO}), 2: (200
 
 
 def registered_world(log_of: LogOf, url: str) -> tuple[World, list[bytes | None]]:
-    """Values of schema 1 and, each third, of 2; each tenth of one that the registry does not have."""
+    """Return values of schema 1 and, each third, of schema 2; the registry lacks the schema of each tenth."""
     values: list[bytes | None] = []
     for number in range(COUNT):
         schema, id = (OLDER, 2) if number % 3 == 0 else (AVRO, 1)
@@ -221,7 +221,7 @@ def test_in_whatever_pieces_values_are_read_the_files_are_the_same_bytes(
 
 
 def rewritten(world: World, change: Callable[[pa.Table], pa.Table]) -> World:
-    """The place with one file's rows changed, and a ledger that vouches for them."""
+    """Return the place with one file's rows changed, and a ledger that vouches for them."""
     from tests.lake.test_check import with_object
     from tierstate.lake.ledger import document
     from tierstate.lake.names import task_key

@@ -1,4 +1,4 @@
-"""A broker with several disks: the agent runs with those that the broker runs with, and says which it lacks."""
+"""A broker with several disks: the agent runs with those that the broker runs with, and reports which it lacks."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def disks(tmp_path: Path) -> tuple[Path, Path]:
 
 @contextmanager
 def broker_on(*folders: Path) -> Iterator[None]:
-    """Another process locks ``.lock`` in each of them, as Kafka does (`java.nio`: POSIX locks)."""
+    """Let another process lock ``.lock`` in each of them, as Kafka does (`java.nio`: POSIX locks)."""
     names = [str(folder / ".lock") for folder in folders]
     with subprocess.Popen([sys.executable, "-c", HOLD, *names], stdin=-1, stdout=-1) as held:
         assert held.stdout is not None
@@ -103,7 +103,7 @@ def test_disks_of_two_brokers_are_refused(disks: tuple[Path, Path], tmp_path: Pa
 
 
 def test_a_disk_that_the_broker_gave_up_is_left_alone_however_well_it_reads(disks: tuple[Path, Path]) -> None:
-    """Its replicas may go on elsewhere: what it has is stale."""
+    """Its replicas may go on elsewhere: its data is stale."""
     with broker_on(disks[0]), LogDirs(disks) as log:
         assert (log.broker_folders.live, log.broker_folders.lost) == (disks[:1], {disks[1]: NOT_SERVED})
         assert all(".tierstate.lock" not in opened for opened in open_files(disks[1]))

@@ -1,4 +1,4 @@
-"""Whatever a file holds: the right records, or CorruptData that names the place. Never a crash, never wrong bytes."""
+"""Any file gives the right records, or CorruptData that names the place. Never a crash, never wrong bytes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def headers(data: bytes, **options: Any) -> list[BatchHeader]:
 
 
 def with_crc(data: bytes) -> bytes:
-    """The one batch, its CRC put right."""
+    """Return the one batch with its CRC put right."""
     return data[:17] + struct.pack(">I", google_crc32c.value(data[21:])) + data[21:]
 
 

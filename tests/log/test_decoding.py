@@ -1,4 +1,4 @@
-"""What decoding promises beyond the golden folders: mixtures, bounds, columns, isolation, odd names and times."""
+"""Promises of decoding beyond the golden folders: mixtures, bounds, columns, isolation, odd names and times."""
 
 from __future__ import annotations
 

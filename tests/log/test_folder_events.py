@@ -83,7 +83,7 @@ def test_folders_that_come_and_go_are_told_and_the_new_ones_watched(log: LogDirs
 
 
 def test_a_folder_whose_topic_id_comes_later_is_watched_until_then(log: LogDirs, folder: Path) -> None:
-    """The broker makes the folder first."""
+    """The broker creates the folder before the topic id."""
     (folder / "t-3").mkdir()
     log.touched()
     assert TopicIdPartition(ID, 3) not in log.partitions()
@@ -93,7 +93,7 @@ def test_a_folder_whose_topic_id_comes_later_is_watched_until_then(log: LogDirs,
 
 
 def test_a_topic_id_that_changes_in_place_is_read_again(log: LogDirs, folder: Path) -> None:
-    """No hint is needed to notice it."""
+    """The change is noticed without a hint."""
     another = TopicId.of(b"topic id no. two")
     (folder / "t-0" / "partition.metadata").write_text(f"version: 0\ntopic_id: {another}\n")
     assert log.partitions() == {TopicIdPartition(another, 0): "t", TopicIdPartition(ID, 1): "t"}

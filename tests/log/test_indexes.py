@@ -164,7 +164,7 @@ def test_transaction_indexes_that_contradict_themselves_are_refused(data: bytes)
 
 @pytest.mark.parametrize(("text", "entries"), [("", []), ("0\r\n1\r\n3 7\r\n", [(3, 7)])])
 def test_checkpoints_are_read_as_kafka_reads_them(text: str, entries: list[tuple[int, int]]) -> None:
-    """An empty one is what a crash of the machine can leave."""
+    """A crash of the machine can leave an empty checkpoint."""
     assert parse_epoch_checkpoint(text, "checkpoint") == Lineage.of(*entries)
 
 

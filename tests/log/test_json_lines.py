@@ -58,7 +58,7 @@ def test_text_is_text_and_other_bytes_are_base64() -> None:
 
 
 def test_every_byte_is_seen_wherever_it_stands_in_a_text() -> None:
-    """Eight bytes are looked at together: within the first eight, and in what is left behind them."""
+    """Eight bytes are looked at together; the place may be in the first eight, or in the rest behind them."""
     values = [b"x" * at + bytes([byte]) + b"\x7f" * (11 - at) for byte in range(256) for at in range(12)]
     data = Batch(0, [record(number, None, value) for number, value in enumerate(values)]).bytes
     for value, line in zip(values, both(data, Encoding.UTF8), strict=True):

@@ -1,4 +1,4 @@
-"""Kernels are compiled once a machine where there is any place to keep them, and where there is none it is said."""
+"""Kernels are compiled once a machine if any place can keep them; without a place the log reports it once."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PR_CAPBSET_DROP, CAP_DAC_OVERRIDE = 24, 1
 
 
 def run(program: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """In a process that may write where files say so, even if it is root's."""
+    """Run a program in a process that obeys the files' write permissions, even as root."""
     kept = {name: value for name, value in os.environ.items() if name.startswith(("PYTHON", "PATH"))}
     return subprocess.run(
         [sys.executable, "-c", program],
@@ -60,7 +60,7 @@ def test_a_warm_folder_that_is_read_only_is_read_from_a_copy(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("setting", ["XDG_CACHE_HOME", "NUMBA_CACHE_DIR"])
 def test_a_read_only_folder_of_the_environment_is_found_without_a_setting(tmp_path: Path, setting: str) -> None:
-    """An image is made by one user and run by another, and manifests may name another folder."""
+    """One user builds an image and another runs it, and manifests may name another folder."""
     warm = tmp_path / "environment" / "share" / "tierstate" / "kernels"
     shutil.copytree(lazy_kernel.FOLDER, warm / Path(lazy_kernel.FOLDER).name, symlinks=True)
     folders = [warm, *warm.iterdir(), *warm.glob("*/kernels")]
@@ -89,7 +89,7 @@ def test_a_command_compiles_only_what_it_calls_and_leaves_numbas_settings_alone(
 
 
 def test_kernels_are_warm_for_the_same_source_at_another_path(tmp_path: Path) -> None:
-    """As a packed environment is unpacked: at a path of each application."""
+    """A packed environment is unpacked at a path of each application."""
     package = Path(lazy_kernel.__file__).resolve().parents[1]
     for name in ("log", "state", "runtime", "storage", "schemas"):
         if (package / name).is_dir():
@@ -159,7 +159,7 @@ def test_an_executor_whose_kernels_are_warm_says_nothing() -> None:
 
 
 def nowhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No cache folder of the user can be made, and this is the temporary folder."""
+    """Leave no place for the user's cache folder; ``folder`` is the temporary folder."""
     (folder / "tierstate").write_text("a file")
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)

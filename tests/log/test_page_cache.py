@@ -1,4 +1,4 @@
-"""What is in the page cache is known without changing it."""
+"""The state of the page cache is read without changing it."""
 
 from __future__ import annotations
 

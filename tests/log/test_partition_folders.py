@@ -1,4 +1,4 @@
-"""What counts as a partition's folder and a segment's log, and how a log is read in pieces."""
+"""The folders that are partitions and the files that are segments' logs, and how a log is read in pieces."""
 
 from __future__ import annotations
 

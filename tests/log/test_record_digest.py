@@ -31,7 +31,7 @@ from tierstate.state.errors import InvalidRequest
 
 
 def by_definition(rows: Iterable[Row]) -> str:
-    """proof.md, "The record digest", slowly and on its own."""
+    """Compute the digest slowly and on its own, by proof.md, "The record digest"."""
     found = hashlib.sha256()
 
     def data(part: bytes | None) -> None:

@@ -1,4 +1,4 @@
-"""A filter finds exactly the records whose bytes are asked for, in whatever batches they lie."""
+"""A filter finds exactly the records that have the bytes, in whatever batches they lie."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.log.batches import NONE, TIME, ZSTD, Batch, block_rows, record
 from tierstate.log.decode import decode_records
 from tierstate.log.record_filter import RecordFilter
 
-# few letters, so that what is looked for begins often and seldom goes on
+# few letters, so that a search often begins to match and seldom goes on
 BYTES = st.lists(st.sampled_from(b"ab\0"), max_size=9).map(bytes)
 PART = st.none() | BYTES
 HEADERS = st.lists(st.tuples(BYTES, PART), max_size=3)

@@ -1,4 +1,4 @@
-"""The parser in plain Python and the kernel read the same records, and say the same of what is broken."""
+"""The parser in plain Python and the kernel read the same records, and raise the same errors for broken ones."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ EVERYTHING = (0, None)
 
 
 def parsed(data: bytes, within: tuple[int, int | None] = EVERYTHING) -> list[Row] | str:
-    """The records, or what is wrong."""
+    """Return the records, or the error."""
     start, end = within
     try:
         found = parse_records(data, source="f", position=7, start=start, end=end)
@@ -111,7 +111,7 @@ def test_a_broken_record_has_the_same_error_by_both(
     cut: int,
     more: int,
 ) -> None:
-    """Bytes that a producer wrote: their CRC is right."""
+    """A producer wrote these bytes: their CRC is right."""
     payload = bytearray(b"".join(batch_of(rows)))
     for at, byte in changes:
         payload[at % len(payload)] = byte
@@ -173,7 +173,7 @@ def test_offsets_that_do_not_count_up_are_passed_over_from_wherever_one_reads(
 
 @pytest.mark.parametrize("input_name", ["same", "back", "below"])
 def test_a_passed_over_record_is_counted_by_nobody(input_name: str) -> None:
-    """Blocks say how many headers, nulls and bytes they have."""
+    """Blocks count their headers, nulls and bytes."""
     data = (OFFSET_DELTAS / f"{input_name}.log").read_bytes()
     (block, *_) = [*decode_records(data + plain_batch(2, 1), source="f")]
     assert len(block) == len(block_rows(block)) == len(parsed(data + plain_batch(2, 1)))
@@ -196,7 +196,7 @@ def test_what_the_walk_over_offsets_calls_decodable_is_what_the_parser_decodes(
     more: int,
     delta: int,
 ) -> None:
-    """But for what the walk does not look at: contradictions inside of a record, of which a broker takes none."""
+    """Contradictions inside of a record are exempt: the walk does not look at them, and brokers refuse such records."""
     payload = bytearray(b"".join(batch_of(rows)))
     for at, byte in changes:
         payload[at % len(payload)] = byte

@@ -1,4 +1,4 @@
-"""Transactions told from batches are Kafka's own: the index they make, and what it may not say."""
+"""Transactions read from batches are Kafka's own: the index that they make, and the contradictions it may not have."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ EMPTY = OpenBefore(known=True)
 
 @dataclass(frozen=True)
 class Segment:
-    """A real one: where it begins, its log, its index and what its producer snapshot says is open."""
+    """A real segment: its base offset, log and index, and the transactions that its producer snapshot has open."""
 
     base: int
     log: bytes
@@ -104,7 +104,7 @@ def test_every_flipped_bit_of_a_real_index_is_found(segment: Segment) -> None:
         check = segment.check(bytes(bad))
         assert check.bytes() == segment.index
         if check.difference() is None:
-            # the other value that a replica may have written there: no less is decided below it
+            # a replica may have written this other value there: all transactions below it are decided
             at = bit // 8 // ENTRY_BYTES * ENTRY_BYTES
             assert bytes(bad[: at + 26]) == segment.index[: at + 26]
             assert bytes(bad[at + 34 :]) == segment.index[at + 34 :]
@@ -173,7 +173,7 @@ def test_the_last_stable_offset_is_where_the_oldest_other_transaction_begins() -
 
 
 def test_a_replica_that_appended_the_next_transaction_with_the_marker_may_name_its_beginning() -> None:
-    """It begins all transactions of what it fetched at once before it ends the first."""
+    """It begins all transactions of a fetch at once before it ends the first."""
     log = data(0, 1) + marker(1, 1, ABORT) + data(2, 1) + plain_batch(3, 2) + data(5, 2) + data(6, 3)
     for stable, agrees in ((2, True), (5, True), (3, False), (4, False), (6, False), (1, False), (7, False)):
         index = format_transaction_index([entry(1, 0, 1, stable)])
@@ -207,7 +207,7 @@ def test_a_marker_that_cannot_be_read_is_corrupt() -> None:
 
 @dataclass
 class History:
-    """A log of many producers, and, kept apart, what every offset is: aborted by which marker, or not."""
+    """A log of many producers and, separately, the state of every offset: aborted by which marker, or not."""
 
     batches: list[bytes] = field(default_factory=list)
     open: dict[int, list[int]] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Fetches of a client that is bare sockets: what it asks for and when it reads is the test's."""
+"""Fetches of a client that is a bare socket: the test decides what it asks for and when it reads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Place = tuple[str, int]
 
 
 def fetch_of(*places: tuple[str, int, int], max_wait_ms: int, max_bytes: int = 1 << 20, of_all: int = 1 << 26) -> bytes:
-    """A Fetch of version 4 (FetchRequest.json): topic, partition and offset of each."""
+    """Return a Fetch of version 4 (FetchRequest.json) for topic, partition and offset of each place."""
     body = struct.pack(">hhih", 1, 4, 1, -1) + struct.pack(">iiiib", -1, max_wait_ms, 1, of_all, 0)
     body += struct.pack(">i", len(places))
     for topic, partition, offset in places:
@@ -28,7 +28,7 @@ def exactly(client: socket.socket, size: int) -> bytes:
 
 
 def records_of(client: socket.socket) -> dict[Place, int]:
-    """Bytes of records by topic and partition, of one answer."""
+    """Return the bytes of records in one answer, by topic and partition."""
     answer = exactly(client, int.from_bytes(exactly(client, 4), "big"))
     at, found = 4 + 4 + 4, dict[Place, int]()
     for _ in range(int.from_bytes(answer[8:12], "big")):

@@ -88,7 +88,7 @@ ANSWERS = {
 
 @st.composite
 def broken(draw: st.DrawFn, names: Sequence[str] = tuple(READERS)) -> tuple[str, int, bytes]:
-    """A reader, a version, and a message of it that was cut, extended, or has wrong bytes."""
+    """Draw a reader, a version, and a message of it that was cut, extended, or has wrong bytes."""
     name = draw(st.sampled_from(sorted(names)))
     key, kind, _ = READERS[name]
     version = draw(st.sampled_from(list(versions(kind, APIS[key].oldest, APIS[key].newest))))
@@ -155,12 +155,12 @@ def is_read(name: str, version: int, data: bytes) -> bool:
 
 
 def with_header(key: int, version: int, body: bytes) -> bytes:
-    """A request without a client id."""
+    """Return a request without a client id."""
     return request(key, version, 1, (b"\0" if APIS[key].is_flexible(version) else b"") + body)
 
 
 def ends(connection: socket.socket) -> None:
-    """Fails by time when it stays open."""
+    """Require that the connection ends; fail by time when it stays open."""
     with suppress(ConnectionError):
         while connection.recv(1 << 16):
             pass

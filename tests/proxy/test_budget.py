@@ -1,4 +1,4 @@
-"""Memory that all connections share: who takes nothing of what is kept for it loses it to those who are refused."""
+"""Memory that all connections share: a client that takes none of its reserved bytes loses them to refused clients."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Client:
 
 
 def closed(*clients: Client) -> list[bool]:
-    """Of clients that are being sent all that reads may have, when one more is refused."""
+    """Return which clients are closed when one more is refused; they are being sent all that reads may have."""
     budget = Budget(SIZE, methodcaller("abort"))
     with ExitStack() as sending:
         assert budget.for_a_read(READS)

@@ -1,4 +1,4 @@
-"""The oracle: the same client reads the same topic at the broker before the trim, and through the proxy after it."""
+"""The same client reads the same topic at the broker before the trim, and through the proxy after it."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ SLOW = {(name, level): pytest.mark.slow for name in list(CLIENTS)[3:] for level 
 
 
 def fill(cluster: TieredCluster, topic: str, codecs: Sequence[str] = CODECS) -> None:
-    """Every codec, nulls, headers, one-record batches, a large one, and interleaved transactions."""
+    """Fill the topic: every codec, nulls, headers, one-record batches, a large one, and interleaved transactions."""
     common = {**cluster.kafka.client_config, "linger.ms": 0}
     plain = [Producer({**common, "compression.type": codec, "batch.num.messages": 9}) for codec in codecs]
     writers = [Producer({**common, "transactional.id": f"{topic}-{n}"}) for n in (1, 2)]
@@ -130,7 +130,7 @@ def fill(cluster: TieredCluster, topic: str, codecs: Sequence[str] = CODECS) -> 
                 put(producer, partition, headers=[("h", b"%d" % turn), ("empty", None)])
                 put(producer, partition, value=b"")
                 if at == turn % len(plain):
-                    producer.flush(30)  # a batch of few
+                    producer.flush(30)  # a batch of few records
                     put(producer, partition)
             for writer in writers:
                 put(writer, partition)
@@ -155,7 +155,7 @@ def fill(cluster: TieredCluster, topic: str, codecs: Sequence[str] = CODECS) -> 
 
 @dataclass
 class Oracle:
-    """``whole``: what each client read of the whole log at the broker. ``topic``: with every codec."""
+    """``whole`` has what each client read of the whole log at the broker. ``topic`` has every codec."""
 
     cluster: TieredCluster
     topic: str
@@ -167,7 +167,7 @@ class Oracle:
     proxy: RunningProxy = field(init=False)
 
     def read_by(self, client: str) -> str:
-        """The topic."""
+        """Return the topic that this client reads."""
         return self.of_python if client == "kafka-python" else self.topic
 
 
@@ -228,7 +228,7 @@ def test_a_client_reads_what_it_read_before_the_trim(oracle: Oracle, name: str, 
 
 
 def test_a_time_is_found_where_it_was_before_the_trim(oracle: Oracle) -> None:
-    """Be it a record, or a marker, which has the coordinator's time: a broker stops at both."""
+    """A record or a marker, which has the coordinator's time, may have it: a broker stops at both."""
     found = at_times(oracle.proxy.bootstrap, oracle.topic)
     assert len(found) > 60
     assert found == oracle.times
@@ -244,7 +244,7 @@ def test_earliest_latest_and_the_latest_time_are_those_before_the_trim(oracle: O
 
 
 def batches_of(oracle: Oracle) -> list[int]:
-    """Base offsets in the remote tier of partition 0."""
+    """Return the base offsets of partition 0 in the remote tier."""
     bases, at = list[int](), 0
     while at < oracle.starts[0]:
         fetch = partial(oracle.proxy.reader.fetch, oracle.topic, 0, at, max_bytes=1 << 20)
@@ -256,7 +256,7 @@ def batches_of(oracle: Oracle) -> list[int]:
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_from_every_border_is_read_what_was_there_before_the_trim(oracle: Oracle, level: Isolation) -> None:
-    """The first and the last offset of each segment and batch, and one either side."""
+    """Reads begin at the first and the last offset of each segment and batch, and at both neighbours."""
     rows = [row for row in oracle.whole["librdkafka", level] if row[0] == 0]
     segments = [each.offsets.start for each in oracle.proxy.reader.view(oracle.topic, 0).readable]
     bases = {*segments, *batches_of(oracle)}
@@ -333,7 +333,7 @@ def test_a_transaction_that_reads_the_remote_tier_commits_what_it_read_with_what
     read: list[int] = []
 
     def copied(count: int, *, commit: bool) -> list[int]:
-        """Offsets of partition 0 that were read, and written."""
+        """Return the offsets of partition 0 that were read and written."""
         given = {"group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False}
         got: list[int] = []
         with closing(Consumer({**config, **given})) as consumer:

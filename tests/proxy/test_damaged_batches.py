@@ -1,4 +1,4 @@
-"""A batch that is damaged in the object store: clients that look at no CRC get what came before it, and an error."""
+"""A batch that is damaged in the object store: clients without CRC checks get the records before it, and an error."""
 
 from __future__ import annotations
 

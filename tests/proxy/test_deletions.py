@@ -1,4 +1,4 @@
-"""DeleteRecords through the proxy: refused for what is tiered, the broker's own for everything else."""
+"""DeleteRecords through the proxy: refused for tiered topics, passed to the broker for all others."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def cluster(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Ti
 
 @pytest.fixture(scope="module")
 def tiered(cluster: TieredCluster) -> tuple[str, int]:
-    """A topic, and where the broker begins."""
+    """Return a topic, and the local log start offset on the broker."""
     topic, starts = cluster.tiered("orders", RECORDS)
     return topic, starts[0]
 
@@ -42,7 +42,7 @@ def proxy(cluster: TieredCluster, tiered: tuple[str, int]) -> Iterator[RunningPr
 
 
 def deleted(bootstrap: str, *places: tuple[str, int]) -> dict[str, int | KafkaError]:
-    """Return what Kafka's own client is told of each topic: where it begins now, or an error."""
+    """Return the answer of Kafka's own client for each topic: its new log start offset, or an error."""
     asked = [TopicPartition(topic, 0, before) for topic, before in places]
     admin = AdminClient({"bootstrap.servers": bootstrap})
     answers: dict[Any, Future[Any]] = admin.delete_records(asked)

@@ -1,4 +1,4 @@
-"""What clients of each family do with the error codes of a remote read: by them an application goes on, or ends."""
+"""Clients' reactions to the error codes of a remote read: by these codes an application goes on, or ends."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ FAMILIES = [librdkafka, java, kafka_python]
 
 
 def store_is_away(proxy: RunningProxy, times: int) -> None:
-    """Until clients were told so as often."""
+    """Keep the store away until clients were answered so ``times`` times."""
 
     def away(topic: str, partition: int, offset: int) -> None:
         if proxy.server.counts.errors[KAFKA_STORAGE_ERROR] < times:

@@ -1,4 +1,4 @@
-"""What passes through is changed in the named fields and in nothing else, in every version of every API."""
+"""Frames that pass through are changed in the named fields and in nothing else, in every version of every API."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def again(kind: Any, data: bytes | bytearray, version: int) -> Any:
 
 
 class Arriving:
-    """A frame, of which ``step`` bytes more come whenever they are waited for."""
+    """A frame that arrives by ``step`` bytes at each wait."""
 
     def __init__(self, data: bytes, step: int = 7) -> None:
         self._data, self._step, self._at, self._came = data, step, 0, 0
@@ -101,7 +101,7 @@ class Arriving:
 
 
 def through(data: bytes, version: int, change: Any = None) -> tuple[bytes, list[AnsweredPartition]]:
-    """The body of a Fetch answer, entry by entry; ``change``: what to write for an entry, from it and its records."""
+    """Return the body of a Fetch answer, entry by entry; ``change`` returns what to write for an entry."""
 
     async def read() -> tuple[bytes, list[AnsweredPartition]]:
         header = b"\0" if version >= 12 else b""  # tagged fields of the answer's header
@@ -312,7 +312,7 @@ def test_a_topic_of_which_nobody_knows_whether_it_is_tiered_is_not_deleted_from(
 
 
 class OneTiered:
-    """A reader that has the topics whose names begin so."""
+    """A reader that has the topics whose names begin with a prefix."""
 
     def is_tiered(self, topic: str) -> bool:
         if topic == "unknown":
@@ -369,7 +369,7 @@ def test_every_address_in_an_answer_becomes_a_listeners_and_nothing_else_changes
     assert [(each.node, each.host, each.port) for each in found] == [
         (number, each.host, each.port) for number, each in zip(numbers, own, strict=True)
     ]
-    kept = set(numbers[1::2]) - set(numbers[::2])  # of these there is no listener
+    kept = set(numbers[1::2]) - set(numbers[::2])  # there is no listener for these
     listeners = {number: (f"proxy-{number}", 9) for number in numbers if number not in kept}
     flexible = APIS[key].is_flexible(version)
     for number, each in zip(numbers, own, strict=True):
@@ -379,7 +379,7 @@ def test_every_address_in_an_answer_becomes_a_listeners_and_nothing_else_changes
 
 
 def names_of(fields: Iterable[Any], version: int) -> set[str]:
-    """Of fields and theirs."""
+    """Return the names of these fields, and of the fields within them."""
     found: set[str] = set()
     for each in fields:
         if each._versions[0] <= version <= each._versions[1]:
@@ -389,7 +389,7 @@ def names_of(fields: Iterable[Any], version: int) -> set[str]:
 
 
 def test_no_other_answer_has_a_place_for_an_address() -> None:
-    """In the versions that are offered. kafka-python has no messages of tokens, of KIP-848's and of Streams' groups."""
+    """All offered versions are tried. kafka-python lacks messages of tokens, and of KIP-848's and Streams' groups."""
     answers = [each for each in ApiMessage.__subclasses__() if each.__name__.endswith("Response")]
     known = {each.API_KEY: each for each in answers if each.__module__.startswith("kafka.")}
     assert len(APIS.keys() - known.keys()) == 10
@@ -404,7 +404,7 @@ def test_no_other_answer_has_a_place_for_an_address() -> None:
 
 
 def read_brokers(body: bytes, version: int) -> bytes:
-    """What of a Metadata answer is looked into."""
+    """Return the part of a Metadata answer that is looked into."""
     header = b"\0" if APIS[Key.METADATA].is_flexible(version) else b""
     at, begin = asyncio.run(begun(Arriving(header + body), partial(addresses.read_brokers, version=version)))
     assert begin[:at] == header

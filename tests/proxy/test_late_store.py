@@ -35,7 +35,7 @@ def cluster(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Ti
 
 @pytest.fixture(scope="module")
 def topic(cluster: TieredCluster) -> str:
-    """Three partitions, each trimmed."""
+    """Return a topic of three partitions, each trimmed."""
     return cluster.tiered("orders", RECORDS, 3)[0]
 
 
@@ -70,7 +70,7 @@ def test_a_cold_partition_whose_store_never_answers_keeps_no_hot_one_waiting(
 def test_an_answer_with_records_of_the_brokers_own_never_waits_for_remote_ones(
     cluster: TieredCluster, topic: str, records: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Be it one record, as at the tail, or many: by the first an answer looks as if it were empty."""
+    """One record, as at the tail, or many: with one record an answer looks as if it were empty."""
     monkeypatch.setattr(fetches, "FIRST_WAIT_S", 3600.0)
     hot = cluster.topic(f"hot-{records}", records)
     with running(cluster) as proxy, asking(proxy) as client:
@@ -115,7 +115,7 @@ def test_an_answer_without_records_waits_twice_as_long_each_time_and_never_longe
 def test_a_read_that_failed_hurries_no_answer(
     cluster: TieredCluster, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would come back at once, and be asked for again at once."""
+    """Otherwise it would come back at once, and be asked for again at once."""
     monkeypatch.setattr(fetches, "FIRST_WAIT_S", 3600.0)
     held = Held()
 
@@ -138,7 +138,7 @@ def test_a_read_that_failed_hurries_no_answer(
 def test_a_read_that_failed_holds_no_memory(
     cluster: TieredCluster, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Though it is remembered, so that the store is not asked again at once."""
+    """It is still remembered, so that the store is not asked again at once."""
     monkeypatch.setattr(cold_reads, "AGAIN_S", 3600.0)
 
     def away(topic: str, partition: int, offset: int) -> None:
@@ -166,7 +166,7 @@ def test_where_all_reads_failed_the_client_waits_as_long(cluster: TieredCluster,
 def test_remote_records_get_into_answers_that_the_broker_could_fill_alone_whatever_the_memory(
     cluster: TieredCluster, topic: str
 ) -> None:
-    """A hot partition's megabytes fit into no memory of this proxy; they are asked for in smaller answers."""
+    """Megabytes of a hot partition do not fit into this proxy's memory; they are asked for in smaller answers."""
     hot = cluster.topic("hot", 12_000, 1, **{"internal.segment.bytes": str(1 << 30)})  # one answer: 2.4 MB and more
     with running(cluster, "proxy.memory=1MiB") as proxy, asking(proxy) as client:
 
@@ -226,7 +226,7 @@ def test_damage_is_told_to_the_application_and_nothing_is_skipped(cluster: Tiere
 def test_what_the_proxy_itself_cannot_do_is_never_an_end_of_the_log(
     cluster: TieredCluster, topic: str, error: Exception
 ) -> None:
-    """By ``auto.offset.reset`` the consumer would skip to the local start."""
+    """Otherwise the consumer would skip to the local start, by ``auto.offset.reset``."""
     with running(cluster) as proxy, proxy.consumer((topic, 1, 0), auto_offset_reset="earliest") as consumer:
 
         def fail(topic: str, partition: int, offset: int) -> None:
@@ -270,7 +270,7 @@ def test_a_proxy_with_hardly_any_memory_gives_everything_all_the_same(cluster: T
 
 @contextmanager
 def reading_all_it_may(proxy: RunningProxy, topic: str) -> Iterator[None]:
-    """Three clients ask for 1 MiB of three partitions each, and the store answers none of them until the end."""
+    """Let three clients ask for 1 MiB of three partitions each; the store answers none of them until the end."""
     proxy.reader.before = held = Held()
     with ExitStack() as opened:
         for _ in range(3):
@@ -311,7 +311,7 @@ def test_the_limit_of_a_partition_is_what_is_read_at_a_time(cluster: TieredClust
 def test_an_answer_has_one_whole_batch_then_as_many_as_its_limit_allows_and_the_others_are_empty(
     cluster: TieredCluster, topic: str
 ) -> None:
-    """Each partition may have one byte: that is a batch."""
+    """Each partition may have one byte, so it gets one batch."""
     places = [(topic, partition, 0) for partition in range(3)]
     with running(cluster) as proxy:
         level = Isolation.READ_UNCOMMITTED
@@ -319,7 +319,7 @@ def test_an_answer_has_one_whole_batch_then_as_many_as_its_limit_allows_and_the_
         sizes = [len(read(*place).data) for place in places]
 
         def given(of_all: int) -> list[int]:
-            """Bytes of each partition, of an answer that had all of them at hand."""
+            """Return the bytes of each partition in an answer for which all of them were at hand."""
             with asking(proxy) as client:
                 client.sendall(fetch_of(*places, max_wait_ms=0, max_bytes=1))
                 assert set(records_of(client).values()) == {0}
@@ -348,7 +348,7 @@ def test_what_was_read_ahead_for_a_client_that_left_is_given_back(cluster: Tiere
 def test_a_connection_that_ended_within_a_frame_is_gone_before_python_looks_for_cycles(
     cluster: TieredCluster, topic: str
 ) -> None:
-    """With all that it was reading, which is in no account any more."""
+    """It ends with all that it was reading, which no longer counts in any account."""
     with running(cluster) as proxy:
         gc.collect()
         gc.disable()

@@ -1,4 +1,4 @@
-"""ListOffsets by each of its names, and epochs, beside the broker: of a topic in two tiers, and of one that is not."""
+"""ListOffsets by each of its names, and epochs, compared with the broker: for a tiered topic, and for a plain one."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ OUT_OF_RANGE = 1
 
 
 class Both:
-    """The same requests through the proxy and at the broker."""
+    """Send the same requests through the proxy and to the broker."""
 
     def __init__(self, cluster: TieredCluster, proxy: RunningProxy, through: RawClient, direct: RawClient) -> None:
         self.cluster, self.proxy, self.through, self.direct = cluster, proxy, through, direct
 
     def agree_about(self, spec: FetchSpec) -> int:
-        """The error code of both; the proxy's answer is "nothing yet" until the remote tier was looked into."""
+        """Return the error code of both; the proxy answers "nothing yet" until it has looked into the remote tier."""
         direct = self.direct.fetch(BROKER, spec)
         until(lambda: self.through.fetch(BROKER, spec) == direct, lambda: None)
         return direct.code
@@ -85,7 +85,7 @@ def test_of_two_tiers_the_brokers_own_names_stay_and_the_others_are_of_both(both
     assert start - 1 <= last < RECORDS
     assert both.offsets(both.through, topic) == whole | {"earliest local": start, "last tiered": last}
     trimmed = {"earliest": start, "earliest local": start, "a time": start}
-    # a broker finds no time while the files below its log start, which go later, have a later one
+    # a broker finds no time while files below its log start, which are deleted later, have a later one
     until(lambda: both.offsets(both.direct, topic)["a time"] == start, lambda: None)
     assert both.offsets(both.direct, topic) == whole | trimmed
 

@@ -1,4 +1,4 @@
-"""Requests and answers through a running proxy: in their order, whole, within its memory; and what it turns away."""
+"""Requests and answers through a running proxy: in their order, whole, within its memory; and those that it refuses."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_frame_that_comes_byte_by_byte_is_served(proxy: ProxyServer, broker: F
 
 
 def test_requests_that_are_not_waited_for_are_answered_in_their_order(proxy: ProxyServer, broker: FakeBroker) -> None:
-    """Among them those that have no answer."""
+    """Some of these requests have no answer."""
     broker.answer = lambda request: framed(request[4:8])
     quiet = struct.pack(">hhii", -1, 0, 30_000, 0)  # no transactional id, acks 0, time-out, no topics
     with closing(connected(proxy)) as client:
@@ -97,7 +97,7 @@ def test_a_frame_that_is_too_large_to_be_looked_into_is_refused_before_it_is_rea
 
 
 def test_a_large_frame_that_nobody_looks_into_is_streamed(proxy: ProxyServer, broker: FakeBroker) -> None:
-    """Far more than the proxy may hold, both ways."""
+    """The frame has far more bytes than the proxy may hold, both ways."""
     body = bytes(range(256)) * (64 * 1024)
     broker.answer = lambda request: framed(request[4:8] + request[10:])
     with closing(connected(proxy)) as client:

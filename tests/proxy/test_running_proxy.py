@@ -1,4 +1,4 @@
-"""`tierstate proxy` as a process: what it says, who reads through it, how it ends."""
+"""`tierstate proxy` as a process: its output, its readers, its end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RECORDS = 1_500
 
 @pytest.fixture(scope="module")
 def house(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    """With a topic ``orders``, copied and trimmed."""
+    """A world with a topic ``orders``, copied and trimmed."""
     with opened_house(kafka, tmp_path_factory.mktemp("proxy") / "house", "running-proxy") as house:
         topic = house.create("orders", internal_segment_bytes="40000")
         house.append(topic, RECORDS)
@@ -40,7 +40,7 @@ def topic(house: House) -> str:
 
 @pytest.fixture
 def proxy(house: House, tmp_path: Path) -> Iterator[tuple[Running, str]]:
-    """It keeps an access log in the test's folder."""
+    """A proxy with an access log in the test's folder."""
     running, bootstrap = house.proxy("--set", f"proxy.access_log={tmp_path / 'access.log'}")
     yield running, bootstrap
     running.stop()
@@ -48,7 +48,7 @@ def proxy(house: House, tmp_path: Path) -> Iterator[tuple[Running, str]]:
 
 @contextmanager
 def consumer_at(bootstrap: str, topic: str, **more: int) -> Iterator[Consumer]:
-    """Kafka's own, at offset 0; it commits nothing, so that it can be closed when nobody answers any more."""
+    """Yield Kafka's own consumer at offset 0; it commits nothing, so it can be closed without a broker that answers."""
     config = {"bootstrap.servers": bootstrap, "group.id": "x", "auto.offset.reset": "error"}
     consumer = Consumer(config | {"enable.auto.commit": False} | more)
     try:
