@@ -1,4 +1,4 @@
-"""Live sets to erase from, and what the rule says of them."""
+"""Live sets to erase from, and the decisions of the rule about them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def judge(
 def all_of(
     *facts: LiveFact, base: tuple[LiveFact, ...] = BASE, local_start: int = 0, now: int = NOW
 ) -> list[tuple[int, ...]]:
-    """Positions of what is erased, act by act, each on what the ones before have left."""
+    """Return the positions that are erased, step by step; each step works on the facts that the earlier ones left."""
     left, erased = [*base, *facts], []
     while isinstance(found := judge(*left, base=(), local_start=local_start, now=now), Erase):
         at = {live.key: int(live.position) for live in left}
@@ -63,7 +63,7 @@ def hold(position: int) -> LiveFact:
 
 
 def deleted_segment() -> tuple[LiveFact, ...]:
-    """Two terms began to delete it, a zombie of the older too; all three said it is gone, the newer one twice."""
+    """Two terms began to delete it, and a zombie of the older; all three finished it, the newer term twice."""
     return (
         build.started(12, 1, TERM),
         build.finished(13, 1, TERM),

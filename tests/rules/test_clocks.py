@@ -1,4 +1,4 @@
-"""Which clock is wrong, and by what time something may be deleted."""
+"""The rules that name the wrong clock, and the time by which something may be deleted."""
 
 from __future__ import annotations
 

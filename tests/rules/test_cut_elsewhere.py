@@ -1,4 +1,4 @@
-"""A broker's log that begins above all we trimmed is told of, and only then."""
+"""A broker's log start above all that we trimmed is reported, and no other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which facts are erased, in which order, and what each of them waits for: tables without a world."""
+"""The facts that are erased, their order, and the conditions of each: tables without a world."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_deleted_segment_goes_in_one_order_and_what_says_that_it_is_deleted_go
 
 
 def test_a_segment_is_deleted_until_its_last_fact_is_erased() -> None:
-    """Whoever dies between two tombstones leaves a state that means the same, and that the next term goes on from."""
+    """An agent that dies between two tombstones leaves a state of the same meaning; the next term goes on with it."""
     left = [*BASE, *deleted_segment()]
     segment = build.view(*left).segments[build.segment_id(1)]
     for live in in_erasing_order(segment):
@@ -153,7 +153,7 @@ def test_the_log_start_of_a_lower_term_stays_as_long_as_it_is_the_highest() -> N
     ],
 )
 def test_an_older_order_goes_before_the_one_that_supersedes_it(kinds: list[OrderKind], erased: list[int]) -> None:
-    """And so at no time an order stands that somebody took back."""
+    """Thus no order that was taken back is ever in force."""
     orders = [order(20 + at, at, kind) for at, kind in enumerate(kinds)]
     assert all_of(*orders) == [(at,) for at in erased]
     said = standing_order(build.view(*BASE, *orders))
@@ -193,7 +193,7 @@ def test_orders_of_one_kind_do_not_wait_for_the_other() -> None:
 def test_a_forced_order_stands_until_no_object_below_it_is_left(
     end: int, deletes: int, goes: bool, force: bool
 ) -> None:
-    """It is what overrides the leases. ``deletes``: how much of its deletion is said."""
+    """The order overrides the leases. ``deletes`` is the number of facts about its deletion."""
     base = (build.leader(10, 2), build.log_start(11, TERM, 100))
     segment = (build.started(12, 1, TERM, 0, end), build.finished(13, 1, TERM, 0, end))
     said = (build.delete_started(14, 1, TERM), build.delete_finished(15, 1, TERM, 1))[:deletes]
@@ -253,7 +253,7 @@ def test_holds_and_missing_partitions_are_for_people_to_erase() -> None:
     ("archived_to", "goes"), [(None, True), (16, True), (15, False), (14, False), (0, False), (10**6, True)]
 )
 def test_nothing_goes_that_the_archive_does_not_hold(archived_to: int | None, goes: bool) -> None:
-    """A segment whole or not at all: its last fact is at 15."""
+    """A segment goes whole or not at all: its last fact is at 15."""
     copy = (build.started(12, 1, TERM), build.finished(13, 1, TERM))
     found = judge(
         *copy, build.delete_started(14, 1, TERM, 1), build.delete_finished(15, 1, TERM, 2), archived_to=archived_to

@@ -1,4 +1,4 @@
-"""What of the remote tier goes, one condition at a time: each alone keeps it, and says so."""
+"""Which parts of the remote tier are deleted, one condition at a time: each alone keeps them, and is the reason."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_the_log_start_moves_to_the_end_of_what_expires(retention: TopicRetentio
 
 
 def test_time_and_size_move_the_log_start_one_after_the_other() -> None:
-    """Bytes let go by time count towards the size."""
+    """Bytes that expire by time count towards the size."""
     assert moves(view_of(log_start=100), keep(ms=8999, size=2500)) == AdvanceLogStart(Offset(200), "retention-size")
     assert isinstance(moves(view_of(log_start=200), keep(ms=8999, size=2500)), NoExpiry)
 
@@ -104,7 +104,7 @@ def test_the_brokers_log_start_never_moves_the_tiers() -> None:
 
 
 def test_lineage_never_condemns() -> None:
-    """An unclean election disowned everything: nothing of it is readable, nothing of it goes."""
+    """An unclean election disowned everything: nothing of it is readable, and nothing of it is deleted."""
     leader = build.leader(90, 5, lineage=Lineage.of((5, 0)))
     view = view_of(leader)
     assert view.coverage.owned == ()
@@ -203,7 +203,7 @@ def test_the_oldest_segment_that_ends_below_the_log_start_goes(offset: int, firs
 
 
 def test_a_segment_inside_a_longer_one_goes_when_it_ends_below_the_log_start() -> None:
-    """It owns nothing, but its objects are there."""
+    """It owns no offsets, but its objects exist."""
     inner = (build.started(50, 9, TERM, 210, 250), finished(51, 9, 210, 250, 1))
     gone = tuple(delete_started(60 + number, number) for number in (0, 1))
     assert isinstance(next_delete(view_of(*inner, *gone, log_start=250)), NoExpiry)
@@ -213,14 +213,14 @@ def test_a_segment_inside_a_longer_one_goes_when_it_ends_below_the_log_start() -
 
 
 def out_of_lineage(age: int) -> tuple[LiveFact, ...]:
-    """Of a branch that left at 40; its agents expired it up to 150 there."""
+    """Return the facts of a branch that left at 40; its agents expired it up to 150 there."""
     segment = build.segment(9, TERM, 50, 149, Lineage.of((7, 50)))
     segment = replace(segment, max_timestamp=TimestampMs(NOW - age), copied_at=NOW)
     return (build.started(50, 9, TERM, 50, 149), build.live(51, SegmentCopyFinished(segment)), delete_started(60, 0))
 
 
 def test_a_segment_out_of_lineage_stays_whatever_is_expired_on_another_branch() -> None:
-    """It may lead again, and its log is trimmed for this copy."""
+    """Its branch may lead again, and that log is trimmed because of this copy."""
     assert isinstance(next_delete(view_of(*out_of_lineage(1), log_start=150), keep(ms=10), NOW), NoExpiry)
     theirs = build.log_start(61, TERM, 150, 9, lineage=Lineage.of((0, 0), (7, 40)))
     found = next_delete(view_of(*out_of_lineage(1), theirs, log_start=0))
@@ -229,7 +229,7 @@ def test_a_segment_out_of_lineage_stays_whatever_is_expired_on_another_branch() 
 
 
 def test_a_segment_out_of_lineage_goes_below_the_log_start_when_no_branch_would_keep_it() -> None:
-    """Else what a lost branch left would stay for ever."""
+    """Otherwise the segments of a lost branch would stay for ever."""
     for log_start, age, limit, goes in ((150, 11, 10, True), (150, 10, 10, False), (149, 11, 10, False)):
         found = next_delete(view_of(*out_of_lineage(age), log_start=log_start), keep(ms=limit), NOW)
         assert isinstance(found, StartDelete) == goes
@@ -249,7 +249,7 @@ def test_what_is_too_old_is_looked_at_again_before_it_is_condemned() -> None:
 
 
 def test_an_order_is_about_the_records_that_were_there_when_it_was_given() -> None:
-    """300..399 were written anew since."""
+    """The records 300..399 were replaced since."""
     ordered = order(50, OrderKind.DELETE_RECORDS, 400)
     ruling = build.leader(40, 2, lineage=Lineage.of((0, 0), (2, 300)))
     view = view_of(ordered, ruling)
@@ -303,7 +303,7 @@ def test_a_fenced_log_start_condemns_nothing_and_is_no_reason() -> None:
 
 
 def removal(*extra: LiveFact, put_off: tuple[int, ...] = ()) -> int | str:
-    """The number of the segment whose objects go, or why none go."""
+    """Return the number of the segment whose objects are deleted, or why none are."""
     off = {build.segment_id(number) for number in put_off}
     found = next_removal(view_of(*extra), NOW, GRACE, off)
     if isinstance(found, NoExpiry):

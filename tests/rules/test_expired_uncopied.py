@@ -1,4 +1,4 @@
-"""What left the broker before it was copied: the log start passes it when it would have expired, and not before."""
+"""Records that left the broker before they were copied: the log start passes them when they would have expired."""
 
 from __future__ import annotations
 

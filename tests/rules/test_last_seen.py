@@ -1,4 +1,4 @@
-"""How old was what the broker has no more: said only of what was seen while it was there."""
+"""The age of records that the broker deleted: it is reported only for records that were seen before."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def test_what_was_written_and_taken_between_two_looks_is_not_claimed() -> None:
 
 
 def test_a_look_from_which_something_is_missing_says_nothing_of_its_age() -> None:
-    """The broker deleted its first segment after it was asked where its log begins."""
+    """The broker deleted its first segment after it was asked for its log start."""
     watch = LastSeen()
     look(watch, [segment(100, 100, 9)], bounds(0, 150))
     assert look(watch, [segment(150, 150, 50)], bounds(150, 150)) is None
 
 
 def test_a_younger_record_that_left_earlier_counts() -> None:
-    """Timestamps are whatever producers write."""
+    """Producers write any timestamps."""
     watch = LastSeen()
     look(watch, [segment(0, 0, 90)], bounds(0, 10))
     look(watch, [segment(10, 10, 20)], bounds(10, 20))
@@ -56,7 +56,7 @@ def test_a_younger_record_that_left_earlier_counts() -> None:
 
 
 def test_what_was_seen_before_another_election_says_nothing_of_the_log_after_it() -> None:
-    """The next leader may have lost those records, and written others in their place."""
+    """The next leader may have lost those records, and may have others in their place."""
     watch = LastSeen()
     look(watch, [segment(0, 0, 9)], bounds(0, 150), epoch=4)
     assert look(watch, [segment(150, 150, 50)], bounds(150, 150), epoch=6) is None

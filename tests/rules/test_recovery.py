@@ -1,4 +1,4 @@
-"""The plan of a recovery, from descriptors alone: which epochs own which offsets, and what each segment comes to."""
+"""The plan of a recovery, from descriptors alone: the owner epoch of each offset, and the outcome of each segment."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PARTITION = TopicIdPartition(TopicId("AAAAAAAAAAAAAAAAAAAAAw"), 0)
 def segment(
     number: int, start: int, end: int, *epochs: tuple[int, int], term: int | None = None, position: int = 1
 ) -> RemoteSegment:
-    """Offsets start..end; copied in its last epoch when no other ``term`` is given."""
+    """Return offsets start..end; copied in the last epoch if no other ``term`` is given."""
     lineage = Lineage.of(*epochs)
     epoch = lineage.entries[-1].epoch if term is None else LeaderEpoch(term)
     segment_id = RemoteSegmentId.of(number.to_bytes(16, "big"))
@@ -184,7 +184,7 @@ def test_every_gap_is_named_up_to_the_local_start() -> None:
     assert list(plan(*parts).gaps) == gaps[1:2]
     assert list(plan(*parts, local_start=250).gaps) == gaps[1:]
     assert plan(*parts, local_start=100).gaps == ()  # the local tier has the rest
-    # what retention or an order may have passed after all that is recorded is not called a gap
+    # offsets that retention or an order may have passed after the last record of it are no gap
     assert [plan(*parts, local_start=at).unproven for at in (100, 250)] == [(gaps[0],), (gaps[0],)]
 
 
@@ -226,7 +226,7 @@ def test_a_partition_that_the_custodian_deleted_stays_deleted() -> None:
 
 
 def test_a_log_that_began_anew_is_restored_whatever_began_above_it_before() -> None:
-    """The manifests of the lost one say 300, in its own epochs."""
+    """The manifests of the lost log start at 300, in epochs of their own."""
     lost = [found_at(segment(number, 100 * number, 100 * number + 99, (3, 100 * number)), 300) for number in (3, 4)]
     anew = [found_at(segment(5 + at, 100 * at, 100 * at + 99, (7, 100 * at)), 0) for at in (0, 1)]
     plan = plan_partition(PARTITION, [*lost, *anew], ArchivedPartition(PARTITION))

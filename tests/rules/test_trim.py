@@ -1,4 +1,4 @@
-"""The trim rule, one condition at a time: each alone keeps local data, and says so."""
+"""The trim rule, one condition at a time: each alone keeps local data, and is the reason given."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A turn of a loop takes few of many that connect, and more where turns are long; a flood gets a tenth of its time."""
+"""An iteration of a loop accepts few of many clients, more if iterations are long; a flood gets a tenth of its time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REFUSED_S = 0.001
 
 
 class Exhausted(socket.socket):
-    """A listening socket of a process that has no descriptor left, once."""
+    """A listening socket of a process that once has no descriptor left."""
 
     left = 0
 
@@ -34,7 +34,7 @@ class Exhausted(socket.socket):
 
 
 class Door:
-    """An acceptor in a loop that runs, and clients."""
+    """An acceptor in a running loop, and its clients."""
 
     def __init__(self, opened: ExitStack, kind: type[socket.socket] = socket.socket) -> None:
         self._opened, self.clock = opened, ManualClock()
@@ -53,7 +53,7 @@ class Door:
             self._opened.enter_context(socket.create_connection(self.listening.getsockname()))
 
     def run(self, done: Callable[[], bool], rest_s: float = 0.0) -> list[int]:
-        """How many of those who connected began in each turn of the loop, up to when it is done; then it rests."""
+        """Return how many clients began in each iteration of the loop, until ``done``; then it rests."""
         turns = list[int]()
 
         async def turning() -> None:

@@ -1,4 +1,4 @@
-"""What several processes count is one sum, and it never falls."""
+"""The counts of several processes are one sum, and it never falls."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def counted(*statuses: int) -> Metrics:
 
 
 def said(families: Iterable[Metric]) -> dict[str, float]:
-    """By name and labels, of an exposition."""
+    """Return the samples of an exposition, by name and labels."""
     text = exposition(families).decode()
     return {
         f"{sample.name}{sample.labels or ''}": sample.value

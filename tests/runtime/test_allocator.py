@@ -1,4 +1,4 @@
-"""Large buffers go back to the system when they are let go, whatever was freed before."""
+"""Large buffers go back to the system when they are freed, whatever was freed before."""
 
 from __future__ import annotations
 

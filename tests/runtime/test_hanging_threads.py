@@ -1,4 +1,4 @@
-"""A thread that is silent for longer than it may is named; one that goes round, waits its turn or ended is not."""
+"""A thread that is silent for too long is named; one that loops, waits its turn or ended is not."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def watchdog(clock: ManualClock) -> Iterator[Watchdog]:
-    """It watches the thread of the test."""
+    """A watchdog of the test's own thread."""
     with Watchdog(clock, {"acts": 600, "chores": 60}, Supervisor({}), lambda event, **facts: None) as found:
         yield found
 
@@ -139,7 +139,7 @@ def test_who_waits_for_the_quota_does_not_hang_however_long(clock: ManualClock, 
     hangs: list[int] = []
 
     class Watching(ManualClock):
-        """Time passes while it sleeps; then somebody looks."""
+        """A clock whose sleep lets time pass; then the watchdog looks."""
 
         def sleep(self, seconds: float) -> None:
             clock.advance(seconds)

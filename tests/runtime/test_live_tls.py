@@ -1,4 +1,4 @@
-"""A TLS context keeps up with its files, and with no half of them."""
+"""A TLS context keeps up with its files, and never uses half of a change."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def files(tmp_path: Path) -> Files:
 
 
 def shown(server: ssl.SSLContext) -> bytes:
-    """The certificate that a client is met with, as PEM."""
+    """Return the certificate that the server shows to a client, as PEM."""
     trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
     there, back = ssl.MemoryBIO(), ssl.MemoryBIO()

@@ -13,7 +13,7 @@ from tierstate.runtime.metrics import COUNTERS, GAUGES, READERS, SECONDS, TALLIE
 
 
 def samples(metrics: Metrics) -> dict[str, float]:
-    """Name and labels to value; the process's own left out."""
+    """Return name and labels to value; the process's own metrics are left out."""
     return {
         sample.name + "".join(f"/{value}" for _, value in sorted(sample.labels.items())): sample.value
         for family in text_string_to_metric_families(metrics.exposition().decode())
@@ -23,7 +23,7 @@ def samples(metrics: Metrics) -> dict[str, float]:
 
 
 def exposed_types(page: str) -> dict[str, str]:
-    """Of our metrics, by the name that a query has; without what the client adds (``_created``)."""
+    """Return the types of our metrics by a query's names, without those that the client adds (``_created``)."""
     found = re.findall(r"^# TYPE (\w+) (\w+)$", page, re.MULTILINE)
     return {name: kind for name, kind in found if not name.endswith("_created") and not name.startswith("process_")}
 
@@ -32,8 +32,8 @@ OTHER_UNITS = "ms millis milliseconds minutes hours days kb kib mb mib gb gib ki
 
 
 def wrong_names(types: dict[str, str]) -> list[str]:
-    """By prometheus.io/docs/practices/naming: counters and nothing else end in ``_total``, units are base units and
-    stand last, a histogram of ours measures seconds."""
+    """Return names against prometheus.io/docs/practices/naming: only counters end in ``_total``, units are base units
+    and come last, and our histograms measure seconds."""
 
     def right(name: str, kind: str) -> bool:
         stem = name.removesuffix("_total").split("_")
@@ -117,7 +117,7 @@ def test_a_gauge_that_fails_is_absent_and_the_others_stay() -> None:
 
 
 def test_every_metric_is_exposed_by_the_type_of_its_table_and_named_by_the_rules_of_prometheus() -> None:
-    """What may fall, as the number of facts that stand, is no counter: its fall would be taken for a restart."""
+    """A number that may fall, as that of live facts, is no counter: its fall would be taken for a restart."""
     metrics = Metrics()
     for name, (_, labels) in TALLIES.items():
         metrics.tally(name, partial(list, [(labels, 4)]))

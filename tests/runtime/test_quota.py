@@ -69,7 +69,7 @@ def test_seconds_waited_are_counted() -> None:
 
 
 class Busy(ManualClock):
-    """Something happens while somebody sleeps."""
+    """A clock on which something happens during a sleep."""
 
     def __init__(self, happen: Callable[[], object]) -> None:
         super().__init__()

@@ -9,7 +9,7 @@ from tierstate.state.errors import AccessDenied, StorageUnavailable, TierstateEr
 
 
 class Flaky:
-    """Fails ``failures`` times, then answers; remembers when it was called."""
+    """A call that fails ``failures`` times, then answers; it remembers when it was called."""
 
     def __init__(self, clock: ManualClock, failures: int, error: TierstateError) -> None:
         self.called_at: list[float] = []

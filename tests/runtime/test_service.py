@@ -75,7 +75,7 @@ def test_a_service_that_does_not_stop_is_named_and_does_not_hold_the_process() -
 
 
 def test_a_service_that_hangs_does_not_keep_those_before_it_from_being_told() -> None:
-    """Here it hangs until one of them is."""
+    """Here it hangs until one of them is stopped."""
     told = threading.Event()
 
     def listening(stopping: threading.Event) -> None:
@@ -117,7 +117,7 @@ def test_a_service_says_how_it_ended_and_nothing_while_it_works() -> None:
 
 
 def void(value: object) -> None:
-    """A wait without its answer."""
+    """Wait, and return nothing."""
 
 
 def test_work_that_cannot_wait_on_an_event_is_woken() -> None:
@@ -135,9 +135,9 @@ def test_stopping_what_never_started_is_harmless() -> None:
     assert service.join(0)
 
 
-@pytest.mark.timeout(20)  # the guard: without it nothing ends
+@pytest.mark.timeout(20)  # the guard: without it the test does not end
 def test_a_signal_that_another_thread_receives_stops_everything() -> None:
-    """The system chooses the thread; one that waits is woken by no signal but its own."""
+    """The system chooses the thread; a waiting thread is woken only by its own signal."""
 
     def told(stopping: threading.Event) -> None:
         time.sleep(0.2)  # by then the main thread waits

@@ -1,4 +1,4 @@
-"""Of two who accept at one socket the one with fewer connections takes the next; one that sleeps holds up nobody."""
+"""Two processes accept at one socket: the one with fewer connections takes the next; a sleeping one blocks none."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tierstate.runtime.shared_socket import LEAVES_S, SETTLES_S, SharedSocket, s
 
 
 class Two:
-    """Who accept, and clients."""
+    """Two acceptors of one socket, and their clients."""
 
     def __init__(self, opened: ExitStack) -> None:
         self._opened = opened

@@ -1,4 +1,4 @@
-"""The supervisor of a process hears, as `sd_notify(3)` says, that it runs and nothing hangs; people hear what does."""
+"""The supervisor is notified, as `sd_notify(3)` defines, that the process runs and does not hang; a hang is logged."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Line = tuple[str, dict[str, object]]
 
 
 class World:
-    """A process with one loop, and a supervisor at ``address`` that is heard by `heard`."""
+    """A process with one loop, and a supervisor at ``address`` whose messages `heard` returns."""
 
     def __init__(self, address: str) -> None:
         self.clock, self.lines = ManualClock(), list[Line]()

@@ -22,7 +22,7 @@ LIBS_OF = "import sys; from tierstate.sandbox.artifacts import kafka_libs; print
 
 @pytest.fixture
 def cached(tmp_path: Path) -> Path:
-    """A cache that holds all jars (linked to the real ones, which a damaged copy must not touch)."""
+    """Return a cache that holds all jars, linked to the real ones, which a damaged copy must not touch."""
     home = tmp_path / "tierstate" / "kafka-4.3.0"
     (home / "libs").mkdir(parents=True)
     real = kafka_libs()
@@ -33,7 +33,7 @@ def cached(tmp_path: Path) -> Path:
 
 
 def ask_without_java(cache: Path) -> subprocess.CompletedProcess[str]:
-    """Asks for the jars where none can be fetched: there is no Java on the path."""
+    """Ask for the jars where none can be fetched: there is no Java on the path."""
     env = {name: value for name, value in os.environ.items() if name not in ("TIERSTATE_KAFKA_LIBS", "JAVA_HOME")}
     env |= {"XDG_CACHE_HOME": str(cache), "PATH": str(cache)}
     return subprocess.run([sys.executable, "-c", KAFKA_LIBS], env=env, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""A broker's classes are taken from the archive that the first one of a machine made, and never from half of one."""
+"""A broker's classes are taken from the archive that the machine's first broker made, and never from half of one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.extended
 
 @pytest.fixture
 def libs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Kafka's jars in an empty cache: copies, for a JVM follows links, and the real cache may be below any name."""
+    """Return Kafka's jars in an empty cache: copies, for a JVM follows links, and the real cache may have any name."""
     return cached(tmp_path, monkeypatch)
 
 
@@ -29,7 +29,7 @@ def cached(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(libs: Path, options: list[str]) -> str:
-    """What a JVM says of the classes that it loads for a tool's help."""
+    """Return a JVM's output about the classes that it loads for a tool's help."""
     command = [find_java(), *options, "-Xlog:class+load", "-cp", f"{libs}/*", "kafka.tools.StorageTool", "--help"]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
 

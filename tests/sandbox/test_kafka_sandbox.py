@@ -1,4 +1,4 @@
-"""The sandbox starts real brokers and takes them all with it when it goes."""
+"""The sandbox starts real brokers and ends them all when it ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts as bytes: golden for ever, round trips, and damage that never passes for another fact."""
+"""Facts as bytes: golden for ever, round trips, and damage that never decodes to another fact."""
 
 from __future__ import annotations
 
@@ -148,10 +148,10 @@ def test_truncated_or_lengthened_values_are_unknown_facts(samples: dict[str, Fac
 
 
 def test_a_flipped_bit_never_moves_a_fact_to_another_kind_key_or_term_in_the_key(samples: dict[str, Fact]) -> None:
-    """What is promised: an UnknownFact, or a fact of the same kind under the same key, hence of the same partition,
-    segment and numbers. Avro has no checksum, so a flip inside any other value (a size, a time, the term of a copy)
-    can yield another valid value: Kafka's batch CRC-32C guards those.
-    Every flip in the ten bytes in front of the value is seen.
+    """The promise is an UnknownFact, or a fact of the same kind under the same key, hence of the same partition,
+    segment and numbers. Avro has no checksum, so a flip inside any other value (a size, a time, the term of a copy) can
+    yield another valid value: Kafka's batch CRC-32C guards those. Every flip in the ten bytes in front of the value is
+    seen.
     """
     for name, fact in samples.items():
         value, key = encode_fact(fact), key_of(fact)

@@ -28,7 +28,7 @@ from tierstate.state.offsets import Offset
 INTS = {LeaderEpoch, BrokerId}
 INT_FIELDS = {"count", "partitions", "partition"}
 
-# As they stand in front of every value ever written. A changed schema is a new version, never a changed line.
+# These bytes begin every value ever written. A changed schema is a new version, never a changed line.
 FINGERPRINTS = {
     "tierstate.v1.AbortedRange": "9a6f47ceb8866d57",
     "tierstate.v1.AbortedRanges": "dd3ad0d3c80907f0",
@@ -99,7 +99,7 @@ def test_a_record_is_written_in_its_newest_version() -> None:
 
 
 def expected_type(hint: Any, name: str) -> Any:
-    """The Avro type that a field's type hint asks for; records by full name."""
+    """Return the Avro type that a field's type hint asks for; records by full name."""
     arguments = get_args(hint)
     if get_origin(hint) is tuple:
         return {"type": "array", "items": expected_type(arguments[0], "")}
@@ -120,7 +120,7 @@ def expected_type(hint: Any, name: str) -> Any:
 
 
 def by_name(schema: Any) -> Any:
-    """A parsed type, with records by name."""
+    """Return a parsed type, with records by name."""
     if isinstance(schema, list):
         return [by_name(each) for each in schema]
     if isinstance(schema, dict) and schema["type"] == "array":

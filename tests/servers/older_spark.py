@@ -1,7 +1,7 @@
-"""Older releases of PySpark, each in a folder of its own: brought by pip once a machine, offline afterwards.
+"""Older releases of PySpark, each in a folder of its own: fetched by pip once a machine, offline afterwards.
 
-<cache>/tierstate/pyspark-4.2.1.lock    held while somebody brings it
-<cache>/tierstate/pyspark-4.2.1/        for ``PYTHONPATH``; appears whole, by one rename
+<cache>/tierstate/pyspark-4.2.1.lock    held while a process fetches it <cache>/tierstate/pyspark-4.2.1/        for
+``PYTHONPATH``; appears whole, by one rename
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SUMS = {
 
 
 def older_pyspark(release: str) -> Path:
-    """Its folder. Skips the test on a machine that cannot fetch it; with TIERSTATE_CI=1 that is a failure."""
+    """Return its folder. Skips the test on a machine that cannot fetch it; with TIERSTATE_CI=1 that is a failure."""
     home = cache_folder() / f"pyspark-{release}"
     home.parent.mkdir(parents=True, exist_ok=True)
     with only_one(home.with_name(home.name + ".lock")):
@@ -41,7 +41,7 @@ def older_pyspark(release: str) -> Path:
 
 
 def _bring(release: str, home: Path) -> None:
-    for abandoned in home.parent.glob(home.name + ".*.part"):  # of a run that was killed: we hold the lock
+    for abandoned in home.parent.glob(home.name + ".*.part"):  # left by a killed run: we hold the lock
         shutil.rmtree(abandoned, ignore_errors=True)
     fresh = Path(tempfile.mkdtemp(prefix=home.name + ".", suffix=".part", dir=home.parent))
     try:

@@ -22,7 +22,7 @@ exit 1
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache, and a PATH on which a test puts its own ``go``."""
+    """Return an empty cache; a test puts its own ``go`` on the PATH."""
     (tmp_path / "bin").mkdir()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("COUNT", str(tmp_path / "count"))

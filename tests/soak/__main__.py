@@ -17,11 +17,11 @@ ROOT = Path(__file__).parents[2]
 
 
 class Interrupted(BaseException):
-    """INT or TERM."""
+    """SIGINT or SIGTERM was received."""
 
 
 def main() -> int:
-    """0: it held; 1: complaints; 130: interrupted."""
+    """Return 0 if the soak held, 1 after complaints, 130 if it was interrupted."""
     asked = argparse.ArgumentParser(description=__doc__)
     asked.add_argument("--minutes", type=float, default=10.0)
     asked.add_argument("--seed", type=int, default=1)
@@ -47,7 +47,7 @@ def main() -> int:
     if soak.interrupted:
         return 130
     if not soak.complaints:
-        shutil.rmtree(given.out / "work", ignore_errors=True)  # kept when something is to be looked into
+        shutil.rmtree(given.out / "work", ignore_errors=True)  # kept when something is to be examined
     return 1 if soak.complaints else 0
 
 

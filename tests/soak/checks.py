@@ -1,4 +1,4 @@
-"""What must hold: every acknowledged record is read once and in order; facts and objects explain each other."""
+"""Conditions of a soak: every acknowledged record is read once and in order; facts and objects explain each other."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LOST_BRANCH = ("out of lineage", "overlaps others")
 
 @dataclass
 class Checked:
-    """Over all checks. ``digests``: of the last, by partition; ``abandoned``, ``fenced``: ids and keys ever seen so."""
+    """Counts of all checks. ``digests``: the last, by partition; ``abandoned``, ``fenced``: all such ids and keys."""
 
     checks: int = 0
     records: int = 0
@@ -51,14 +51,14 @@ class Checked:
 
 
 class Checks:
-    """Complaints are sentences; none is what everybody wants."""
+    """The checks; each returns its complaints as sentences, and a sound soak has none."""
 
     def __init__(self, ground: Ground) -> None:
         self.ground, self.done, self.opened = ground, Checked(), ExitStack()
         self._eyes: Eyes | None = None
 
     def records(self, isolation: Isolation = Isolation.READ_COMMITTED) -> list[str]:
-        """From the known log start to what is acknowledged now, through both tiers."""
+        """Compare the records from the log start to the last acknowledged one, through both tiers."""
         found: list[str] = []
         with Eyes.opened(self.ground.cluster) as eyes:
             ends = self._ends(eyes, isolation)
@@ -71,7 +71,7 @@ class Checks:
         return found
 
     def _ends(self, eyes: Eyes, isolation: Isolation) -> dict[Place, tuple[Offset, Known]]:
-        """And what is known of them, while no writer writes."""
+        """Return the end of each partition and the acknowledged records of it, while no writer writes."""
         writers, ground = self.ground.writers, self.ground
         try:
             for writer in writers:
@@ -102,7 +102,7 @@ class Checks:
     def _read(
         self, eyes: Eyes, place: Place, end: Offset, isolation: Isolation
     ) -> tuple[Offset, list[Record], list[Record]]:
-        """The log start, and what lies above it: as our own reader has it, and as a Kafka client through the proxy."""
+        """Return the log start, and the records above it: by our own reader, and by a Kafka client at the proxy."""
         source, read = ReaderSource(eyes.reader), list[Record]()
         start = source.extent(*place, isolation, Tier.AUTO)[0]
         remote = 0
@@ -117,7 +117,7 @@ class Checks:
         return start, read, plain
 
     def tally(self) -> None:
-        """What dead and frozen agents left, as facts tell of it now."""
+        """Record the attempts of dead and frozen agents that facts show now."""
         if self._eyes is None or self._eyes.tiers.current_topic_id() != self._eyes.tiers.topic_id:
             self._eyes = self.opened.enter_context(Eyes.opened(self.ground.cluster))
         for _, name, partition in self.ground.places():
@@ -128,7 +128,7 @@ class Checks:
     # --- the store ---------------------------------------------------------------------------------------------------
 
     def verify(self, strict: bool) -> list[str]:
-        """Every byte, by `tierstate verify`. Not ``strict``: what a sweep will see to is no complaint."""
+        """Check every byte by `tierstate verify`. Unless ``strict``, findings that a sweep clears are no complaint."""
         found = []
         for topic in {name for _, name, _ in self.ground.places()}:
             code, said = self.ground.command("verify", topic, "--level", "3", "--json")
@@ -143,23 +143,23 @@ class Checks:
         return found
 
     def _is_known(self, topic: str, what: str) -> bool:
-        """What an election lost stays: its branch may lead again."""
+        """Return whether the finding is expected: records lost in an election stay, as their branch may lead again."""
         branches = topic in {self.ground.full(each) for each in (SHAKEN, LONE)}
         return what.endswith(IN_TIME) or (branches and what.startswith(LOST_BRANCH))
 
     def alarms(self) -> list[str]:
-        """What `describe` warns of and nobody did: no complaint, for it looks once; counted."""
+        """Count false warnings of `describe`: they are no complaint, for it looks only once."""
         for topic, name in {topic: name for topic, name, _ in self.ground.places()}.items():
             code, said = self.ground.command("describe", name, "--json")
             for each in json.loads(said) if code == 0 else ():
                 self.done.described += 1
-                # Kafka's own retention may have taken what passes within a minute
+                # Kafka's own retention may have taken records that are kept for a minute
                 if topic.retention_ms == KEPT_MS and (each["cut_elsewhere"] or each["gaps"]):
                     self.done.alarms.append(f"{name}:{each['partition']} {each['cut_elsewhere'] or each['gaps']}")
         return []
 
     def objects(self) -> list[str]:
-        """No object that no live fact explains, no fact whose object is missing: counted here, not by our verifier."""
+        """Find objects without a live fact, and facts without their object: counted here, not by our verifier."""
         with Eyes.opened(self.ground.cluster) as eyes:
             named: set[str] = set()
             wanted: set[str] = set()
@@ -176,7 +176,7 @@ class Checks:
         return found + [f"a fact names an object that is missing: {key}" for key in sorted(wanted - keys)]
 
     def settled(self) -> list[str]:
-        """Polled until nothing is left to complain of, or it takes too long."""
+        """Poll until there is no complaint left, or it takes too long."""
         deadline = time.monotonic() + SETTLED_S
         while True:
             found = self.verify(strict=True) + self.objects()
@@ -193,7 +193,7 @@ def _view(eyes: Eyes, name: str, partition: int) -> PartitionView:
 
 
 def _retried(call: Callable[[], T]) -> T:
-    """A log start may move beneath a reader, a broker may be busy; anything else is a complaint of its own."""
+    """Call again when a log start moved beneath a reader or a broker is busy; any other error is a complaint."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         try:

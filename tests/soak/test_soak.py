@@ -17,7 +17,7 @@ SHORT = ("agent killed (-9)", "broker killed (-9)", "leader moved", "agent stopp
 
 @pytest.fixture(scope="module")
 def soak(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Soak]:
-    """Over, and not closed."""
+    """Yield a soak that is over and not yet closed."""
     kinds = tuple(each for each in KINDS if each.name in SHORT)
     made = Soak(tmp_path_factory.mktemp("soak"), 7, kinds)
     try:

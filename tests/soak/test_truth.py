@@ -1,4 +1,4 @@
-"""What a soak calls wrong: each way in which what is read can differ from what was acknowledged."""
+"""The complaints of a soak: each way in which the records read can differ from those acknowledged."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def record(offset: int, number: int) -> Record:
 
 @pytest.fixture
 def truth() -> Truth:
-    """Numbers 1 to 6 at offsets 10 to 15: 3 is of an aborted transaction, 4 and 5 of one whose end nobody knows."""
+    """Numbers 1 to 6 are at offsets 10 to 15; 3 is in an aborted transaction, 4 and 5 in one whose end is unknown."""
     made = Truth(fates={100: ABORTED, 101: UNKNOWN, 102: COMMITTED}, transaction_of={3: 100, 4: 101, 5: 101, 6: 102})
-    for offset in (12, 10, 11, 13, 14, 15):  # as acknowledged, in whatever order
+    for offset in (12, 10, 11, 13, 14, 15):  # acknowledged in any order
         made.acknowledged(PLACE, offset - 9, offset, offset * 1000)
     return made
 

@@ -1,4 +1,4 @@
-"""When processes grow without bound, and how fast their memory does."""
+"""The rules for unbounded growth of processes, and for the speed at which their memory grows."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ COPY_QUOTA = 45_000
 
 @dataclass(frozen=True)
 class SoakTopic:
-    """``retention_ms``: the shortest it ever has. ``brokers``: where its replicas lie, and stay."""
+    """``retention_ms`` is the shortest that it ever has. ``brokers`` hold its replicas, always."""
 
     short: str
     partitions: int
@@ -26,7 +26,7 @@ class SoakTopic:
 
     @property
     def moves(self) -> bool:
-        """Whether any broker may lead it."""
+        """Return whether any broker may lead it."""
         return self.brokers == EVERYWHERE
 
 

@@ -1,4 +1,4 @@
-"""How the agents' processes are, every few seconds: memory, threads, open files. One JSON line each."""
+"""The state of the agents' processes, every few seconds: memory, threads, open files. One JSON line each."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MIB = 2**20
 
 @dataclass(frozen=True)
 class Figures:
-    """Of one agent's process, ``at`` seconds after the soak began. ``rss``: bytes."""
+    """Figures of one agent's process, ``at`` seconds after the soak began. ``rss`` is in bytes."""
 
     at: float
     agent: int
@@ -30,7 +30,7 @@ class Figures:
 
 
 def look(pid: int, agent: int, at: float) -> Figures | None:
-    """None: it is gone."""
+    """Return the figures of a process, or None if it ended."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
         status = dict(line.split(":", 1) for line in lines if ":" in line)
@@ -71,7 +71,7 @@ class Watch:
 
 
 def growth(seen: Sequence[Figures]) -> list[str]:
-    """Complaints about open files and threads.
+    """Return complaints about open files and threads.
 
     Rule: never more than `MOST_FDS` and `MOST_THREADS`; and in a life of `LONG_S` or more the median of the last
     quarter is at most a quarter above the median of the second one, and 16.
@@ -94,7 +94,7 @@ def growth(seen: Sequence[Figures]) -> list[str]:
 
 
 def slope_mib_an_hour(seen: Sequence[Figures]) -> float | None:
-    """Of memory, by least squares over the last four fifths of a life; None: too short."""
+    """Return the growth of memory by least squares over the last four fifths of a life; None if it is too short."""
     life = seen[len(seen) // 5 :]
     if len(life) < 5:
         return None
@@ -105,7 +105,7 @@ def slope_mib_an_hour(seen: Sequence[Figures]) -> float | None:
 
 
 def at_share(seen: Sequence[Figures], share: float) -> Figures | None:
-    """The one nearest to this share of all the time seen."""
+    """Return the figures nearest to this share of the observed time."""
     if not seen:
         return None
     wanted = seen[0].at + share * (seen[-1].at - seen[0].at)

@@ -1,4 +1,4 @@
-"""What runs on the cluster: reads a topic, slowly if asked to, and prints what it found as one line of JSON."""
+"""The job that runs on the cluster: reads a topic, slowly if asked to, and prints its findings as one line of JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def main(options: dict[str, str], flags: str, pause_s: float, config: dict[str, 
     spark = tierstate.spark.session("cluster job", config=config)
 
     def summed(batches: Iterator[Any]) -> Iterator[Any]:
-        """One row a task: which process it was, and what it saw. Rows of a task that is tried again count once."""
+        """Yield one row a task: its process, and a summary of its rows. Rows of a repeated task count once."""
         import pyarrow as pa
 
         seen: dict[int, list[int]] = {}

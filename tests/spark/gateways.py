@@ -36,7 +36,7 @@ class PlanningGateway:
 
 @contextmanager
 def planning_gateway(tiers: Tiers, given: dict[str, object] | None = None, **gateway: Any) -> Iterator[PlanningGateway]:
-    """``given``: settings of the store and the like, where they are not those of ``tiers``."""
+    """``given`` are settings of the store and the like, where they are not those of ``tiers``."""
     settings = settings_from(
         {
             "kafka.bootstrap.servers": tiers.kafka.bootstrap,
@@ -74,7 +74,7 @@ def splits_of(client: GatewayClient, topic: str, partitions: int = 2, lease_s: f
 def read_through(
     url: str, topic: str, partitions: int = 2, *, ca: Path | None = None, lease_s: float = 60.0
 ) -> list[tuple[int, int, Any]]:
-    """Partition, offset, value, of all that is committed."""
+    """Return partition, offset and value of all committed records."""
     client = GatewayClient(url, ca=ca)
     splits = splits_of(client, topic, partitions, lease_s)
     segments = [part.segment for split in splits for part in split.parts if part.segment is not None]

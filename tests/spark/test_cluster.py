@@ -1,4 +1,4 @@
-"""A Spark cluster of separate processes reads both tiers as docs/spark.md says, and loses nothing of what is killed."""
+"""A Spark cluster of separate processes reads both tiers as docs/spark.md says; killed processes lose no record."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.spark,
     pytest.mark.kafka,
-    pytest.mark.timeout(1200),  # the first test's is also that of making an environment and packing it
+    pytest.mark.timeout(1200),  # the first test also makes an environment and packs it
     pytest.mark.skipif(not has_installer(VERSITYGW), reason=f"versitygw needs {INSTALL['go']}"),
 ]
 KEY, SECRET, BUCKET = "a-spark-user", "and-its-secret-key", "read-by-spark"
@@ -45,7 +45,7 @@ PATIENCE_S = 400.0
 
 @dataclass
 class Job:
-    """``flags``: a file for each task that began."""
+    """A submitted job. ``flags`` has a file for each task that began."""
 
     process: subprocess.Popen[str]
     flags: Path
@@ -67,7 +67,7 @@ class Job:
 
 @dataclass
 class Site:
-    """Brokers, a store that asks for credentials, a cluster, and the folder jobs are submitted from."""
+    """Brokers, a store that asks for credentials, a cluster, and the folder from which jobs are submitted."""
 
     kafka: KafkaSandbox
     folder: Path
@@ -89,8 +89,8 @@ class Site:
         } | {name.replace("__", "."): value for name, value in more.items()}
 
     def submit(self, options: dict[str, str], pause_s: float = 0.0, archive: bool = False, **config: str) -> Job:
-        """As docs/spark.md has it, with this master. Without the archive the environment is where it was made, on a
-        folder that all nodes share: unpacking takes half a minute.
+        """Submit as docs/spark.md says, with this master. Without the archive the environment is where it was made, in
+        a folder that all nodes share: unpacking takes half a minute.
         """
         number = len(self.jobs) + 1
         flags, events = self.folder / f"flags-{number}", self.folder / "events"
@@ -132,7 +132,7 @@ class Site:
         return job
 
     def events(self) -> str:
-        """Of the last job."""
+        """Return the event log of the last job."""
         return max((self.folder / "events").iterdir(), key=lambda file: file.stat().st_mtime).read_text()
 
 
@@ -166,7 +166,7 @@ def site(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 @pytest.fixture(autouse=True)
 def no_job_outlives_its_test(site: Site) -> Iterator[None]:
-    """It would keep the cores that the next one waits for."""
+    """A job would keep the cores for which the next one waits."""
     yield
     for job in site.jobs:
         if job.process.poll() is None:
@@ -175,14 +175,14 @@ def no_job_outlives_its_test(site: Site) -> Iterator[None]:
 
 
 def tiered(site: Site, name: str) -> tuple[TieredCluster, str]:
-    """A topic in two tiers, with facts of its own."""
+    """Return a topic in two tiers, with facts of its own."""
     cluster = TieredCluster(site.kafka, site.folder / name, f"_tier-state-{name}", site.store)
     topic, _ = cluster.tiered("t", RECORDS, PARTITIONS)
     return cluster, topic
 
 
 def expected(records: int = RECORDS) -> list[list[int]]:
-    """What `TieredCluster.produce` wrote."""
+    """Return the records that `TieredCluster.produce` wrote."""
     found = []
     for partition in range(PARTITIONS):
         values = [f"{partition}/{number} ".ljust(200, ".").encode() for number in range(records)]

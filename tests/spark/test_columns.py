@@ -1,4 +1,4 @@
-"""Which columns are read: all, those of the option ``columns``, or those that ``.schema(…)`` declares."""
+"""The columns that are read: all, those of the option ``columns``, or those that ``.schema(…)`` declares."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def sized(data: bytes | None) -> bytes:
 
 
 def digest_of(records: list[Record]) -> tuple[int, str]:
-    """Straight from the definition."""
+    """Compute the digest straight from its definition."""
     digest = hashlib.sha256()
     for key, value, _, _, offset, timestamp, kind, headers in records:
         digest.update(struct.pack(">qqb", offset, timestamp, kind) + sized(key) + sized(value))

@@ -1,4 +1,4 @@
-"""Plans for readers without a key to the bucket: what they are given, for how long, and what they are refused."""
+"""Plans for readers without a key to the bucket: the access that they get, for how long, and their refusals."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_executors_that_come_at_once_renew_a_lease_once(tiers: Tiers, gateway: P
     segment = tiers.copy(topic, 0)[0]
     name = lines_of(plan(gateway.url, topic, lease_seconds=4))[0]["plan"]
     at = SegmentPlace(topic, 0, segment.segment_id)
-    SystemClock().sleep(2.1)  # half of it is over
+    SystemClock().sleep(2.1)  # half of the lease is over
     together = Barrier(8)
 
     def granted() -> float:
@@ -184,7 +184,7 @@ def test_executors_that_come_at_once_renew_a_lease_once(tiers: Tiers, gateway: P
 
     with ThreadPoolExecutor(8) as pool:
         lasting = [each.result(30) for each in [pool.submit(granted) for _ in range(8)]]
-    assert min(lasting) > 2  # all by the new one
+    assert min(lasting) > 2  # all by the new lease
     assert len(leases(gateway, topic)) == 2
 
 

@@ -1,4 +1,4 @@
-"""What a query reads is kept by a lease that stood before the plan; what went all the same is said to have expired."""
+"""A query's segments are kept by a lease that stood before the plan; segments lost all the same raise "expired"."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def seen(tiers: Tiers, name: str) -> PartitionView:
 
 
 def expire(tiers: Tiers, segment: RemoteSegment) -> None:
-    """As an agent does once a topic's retention is over; without the wait for readers."""
+    """Expire the segment as an agent does once its retention is over; without the wait for readers."""
     after = Offset(segment.offsets.end + 1)
     tiers.say(LogStartAdvanced(segment.partition, after, segment.term, 1, "retention", NOW))
     tiers.say(SegmentDeleteStarted(segment, segment.term, 1, DeleteReason.RETENTION_TIME, NOW))

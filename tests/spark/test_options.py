@@ -230,7 +230,7 @@ def test_the_bucket_alone_needs_no_broker_and_goes_to_the_executors_with_the_res
 
 
 def test_a_stream_begins_at_the_end_unless_told_and_has_no_end() -> None:
-    """As with Spark's Kafka source."""
+    """Spark's Kafka source does the same."""
     assert parse_stream_options(BASE).starting.position == Edge(LATEST)
     assert parse_stream_options({**BASE, "startingOffsets": " "}).starting.position == Edge(LATEST)
     assert parse_stream_options({**BASE, "startingOffsets": "earliest"}).starting.position == Edge(EARLIEST)

@@ -1,4 +1,4 @@
-"""Few Spark partitions of even size; and a plan that is read as planned, or not at all."""
+"""Few Spark partitions of even size; and a plan is read as planned, or not at all."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MIB = 1024 * 1024
 
 
 def grouped(sizes: list[int], cuts: Groups) -> list[int]:
-    """Bytes of each group."""
+    """Return the bytes of each group."""
     groups: list[int] = []
     for size in sizes:
         if cuts.begins(size):
@@ -69,7 +69,7 @@ def test_groups_are_even_and_none_is_too_large(sizes: list[int], slots: int, lar
     groups = grouped(sizes, cuts)
     assert sum(groups) == sum(sizes)
     assert all(size <= max(largest, max(sizes)) for size in groups)
-    if sizes and max(sizes) * 2 <= largest - cuts.target:  # no group is ended before it is full
+    if sizes and max(sizes) * 2 <= largest - cuts.target:  # no group ends before it is full
         assert all(abs(size - cuts.target) <= max(sizes) for size in groups[:-1])
 
 
@@ -115,7 +115,7 @@ Rows = list[tuple[int, bytes]]
 
 @pytest.fixture
 def planned_locally(tiers: Tiers, topic_name: str) -> Callable[..., tuple[str, BatchReader, list[Any], Rows]]:
-    """A plan of a topic whose offsets are all still local, pickled and back as on its way to an executor."""
+    """Return a plan of a topic whose offsets are all still local, pickled and back as on its way to an executor."""
 
     def make(copied: bool) -> tuple[str, BatchReader, list[Any], Rows]:
         name = tiers.create(f"{topic_name[-60:]}-{os.getpid()}")

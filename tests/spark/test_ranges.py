@@ -1,4 +1,4 @@
-"""Options become exact offset ranges, or an error that says which option asks for what is not there."""
+"""Options become exact offset ranges, or an error that names the option that asks for missing offsets."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def resolve(tiers: Tiers, orders: Orders, opened: OpenLog) -> Resolve:
 
 @pytest.fixture
 def by(orders: Orders) -> Callable[[object, object], str]:
-    """A position for each of the two partitions, as JSON."""
+    """Return a position for each of the two partitions, as JSON."""
     return lambda zero, one: json.dumps({orders.name: {"0": zero, "1": one}})
 
 
@@ -50,7 +50,7 @@ By = Callable[[object, object], str]
 
 
 def end_of(orders: Orders) -> int:
-    """The high watermark: the last record and nothing behind it."""
+    """Return the high watermark: the last record has none behind it."""
     last: int = orders.of(0)[-1][4]
     return last + 1
 
@@ -91,7 +91,7 @@ def test_offsets_that_are_not_there_are_an_error_unless_loss_is_accepted(
 
 
 def test_times_choose_the_first_record_as_young_over_both_tiers(resolve: Resolve, orders: Orders) -> None:
-    """In the remote tier and in the local one; timestamps of the topic go backwards now and then."""
+    """The records are in the remote tier and in the local one; timestamps of the topic go backwards now and then."""
     for seconds in (0, 149, 150, 151, 239, 399, 498):
         time = START + seconds * 1000
         first = {key: next(record[4] for record in orders.of(key) if record[5] >= time) for key in (0, 1)}

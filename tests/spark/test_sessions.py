@@ -1,4 +1,4 @@
-"""A session begun as `docs/spark.md` says finds tierstate, whatever ``python3`` is; what is wrong is a sentence."""
+"""A session begun as `docs/spark.md` says finds tierstate, whatever ``python3`` is; an error is one sentence."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_session_finds_tierstate_where_python3_has_none(command: list[str], tm
 
 
 def begun_sessions() -> set[str]:
-    """How the pages begin a session, each way once."""
+    """Return the ways in which the pages begin a session, each once."""
     snippets = [
         code
         for page in DOCS.glob("*.md")

@@ -1,4 +1,4 @@
-"""``spark.read.format("tierstate")`` shows exactly what a plain consumer saw before the local tier was trimmed."""
+"""``spark.read.format("tierstate")`` shows exactly the records that a plain consumer saw before the trim."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HEADERS = ",headers:array<struct<key:string,value:binary>>"
 
 
 def load(spark: SparkSession, tiers: Tiers, **options: str) -> DataFrame:
-    """Nobody registered the source: Spark finds it."""
+    """Load the source without registering it: Spark finds it."""
     return spark.read.format("tierstate").options(**tiers.options(**options)).load()
 
 

@@ -1,4 +1,4 @@
-"""Each process of Spark loads what it uses: what it does not use would be half of its start."""
+"""Each process of Spark loads only modules that it uses: the others would be half of its start."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OPTIONS = {
 
 
 def loaded_by(program: str) -> set[str]:
-    """Packages that a process has loaded after it."""
+    """Return the packages that a process has loaded after the program."""
     end = "\nimport sys\nprint(*sorted({name.partition('.')[0] for name in sys.modules}))"
     done = subprocess.run([sys.executable, "-c", program + end], capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr

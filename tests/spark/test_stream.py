@@ -1,4 +1,4 @@
-"""What a stream's micro-batches have: the reader as Spark drives it, on a real broker and a real store."""
+"""The micro-batches of a stream: the reader as Spark drives it, on a real broker and a real store."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Places = list[tuple[str, int, int]]
 
 @pytest.fixture
 def opened(tiers: Tiers) -> Iterator[Open]:
-    """A reader with these options; what Spark does not call for certain is called here, to leave nothing behind."""
+    """Return a reader with these options; calls that Spark may omit are made here, to leave nothing behind."""
     readers = []
 
     def open_(**options: str) -> StreamReader:
@@ -38,7 +38,7 @@ def opened(tiers: Tiers) -> Iterator[Open]:
 
 
 def next_batch(reader: StreamReader, start: Json) -> Json:
-    """Where it ends, as Spark asks: by what the options say."""
+    """Return the end of the batch, as Spark asks for it: by the options."""
     return through_json(reader.latestOffset(start, reader.getDefaultReadLimit()))
 
 
@@ -48,7 +48,7 @@ def through_json(offsets: Json) -> Json:
 
 
 def read(reader: StreamReader, start: Json, end: Json) -> Places:
-    """Topic, partition and offset of every record."""
+    """Return topic, partition and offset of every record."""
     found: Places = []
     for partition in reader.partitions(start, end):
         for batch in reader.read(partition):
@@ -82,7 +82,7 @@ def test_a_stream_without_a_checkpoint_begins_where_it_is_told(opened: Open, tie
 def test_a_stream_that_begins_at_the_end_loses_nothing_when_its_first_batch_is_repeated(
     opened: Open, tiers: Tiers
 ) -> None:
-    """Spark asks for the start anew then: the end has moved on, and what came meanwhile is still to be read."""
+    """Spark then asks for the start again: the end has moved on, and the records since are still to be read."""
     name = new_topic(tiers, "from-the-end", [10])
     first = opened(subscribe=name)
     begun = first.initialOffset()
@@ -110,7 +110,7 @@ def test_offsets_of_a_batch_are_shared_by_what_is_left_and_none_starves(opened: 
 
 
 def test_a_share_that_rounds_to_nothing_is_one() -> None:
-    """Proportional, as `KafkaMicroBatchStream.rateLimit`."""
+    """The shares are proportional, as in `KafkaMicroBatchStream.rateLimit`."""
     left = {("t", 0): 1000, ("t", 1): 1, ("t", 2): 0}
     assert shares(left, 10) == {("t", 0): 9, ("t", 1): 1, ("t", 2): 0}
 
@@ -141,7 +141,7 @@ def test_a_batch_waits_for_enough_offsets_or_for_its_delay(opened: Open, tiers: 
 
 
 def test_bytes_of_a_batch_are_those_of_its_segments(opened: Open, tiers: Tiers, orders: Orders) -> None:
-    """As the tier-state topic has them; what is local alone is taken for as large, offset by offset."""
+    """Sizes come from the tier-state topic; local offsets count as large as remote ones."""
     reader = opened(assign=json.dumps({orders.name: [0]}), startingOffsets="earliest", maxBytesPerTrigger="16KiB")
     start, sizes, found = reader.initialOffset(), [], []
     while (end := next_batch(reader, start)) != start:
@@ -172,9 +172,9 @@ def test_a_new_partition_is_read_from_its_start(opened: Open, tiers: Tiers) -> N
     start = next_batch(reader, reader.initialOffset())
     tiers.admin.create_partitions([NewPartitions(name, 2)])[name].result(30)
     tiers.produce(name, 1, [record(number) for number in range(10)])
-    later = opened(subscribe=name)  # by default from the end, which counts for no new partition
+    later = opened(subscribe=name)  # by default from the end; new partitions are exempt
     while "1" not in offsets(end := next_batch(later, start), name):
-        pass  # another broker may hear of it later
+        pass  # another broker may know it later
     assert read(later, start, end) == [(name, 1, offset) for offset in range(10)]
     while "1" not in offsets(end := next_batch(reader, start), name):
         pass
@@ -244,7 +244,7 @@ def test_a_topic_that_was_deleted_is_named_with_its_id(opened: Open, tiers: Tier
 def test_a_partition_that_was_away_for_a_forgiven_batch_comes_back_from_its_beginning_as_in_kafkas_source(
     opened: Open, tiers: Tiers
 ) -> None:
-    """Offsets of a batch name what was there at its end, in either source: where it stood is not known any more."""
+    """In either source the offsets of a batch name the partitions at its end: the earlier offset is no longer known."""
     name, other = new_topic(tiers, "comes-back", [10]), new_topic(tiers, "was-there", [10])
     both = opened(subscribe=f"{name},{other}", startingOffsets="earliest", failOnDataLoss="false")
     whole = next_batch(both, both.initialOffset())
@@ -260,7 +260,7 @@ def test_a_partition_that_was_away_for_a_forgiven_batch_comes_back_from_its_begi
 
 
 def test_a_topic_that_was_created_again_is_not_gone_on_with_and_both_ids_are_named(opened: Open, tiers: Tiers) -> None:
-    """Its new log has offsets enough: without the ids in the checkpoint other records would be read, in silence."""
+    """Its new log has offsets enough: without the ids in the checkpoint, other records would silently be read."""
     name = new_topic(tiers, "again", [10])
     reader = opened(subscribe=name, startingOffsets="earliest")
     end = next_batch(reader, reader.initialOffset())

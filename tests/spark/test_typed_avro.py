@@ -1,4 +1,4 @@
-"""``value.format=avro``: `value` is the record that was written, also by another schema that a registry knows."""
+"""``value.format=avro``: `value` is the record that was written, also by another schema of a registry."""
 
 from __future__ import annotations
 
@@ -130,13 +130,13 @@ def avro_spark(spark: SparkSession) -> SparkSession:
 
 
 def as_json(spark: SparkSession, kind: StructType, rows: pa.Array) -> list[str]:
-    """Each row, by Spark."""
+    """Return each row as JSON, written by Spark."""
     frame = spark.createDataFrame(pa.table({"v": rows}), schema=StructType([StructField("v", kind)]))
     return [found for (found,) in frame.select(F.to_json("v")).collect()]
 
 
 def by_from_avro(spark: SparkSession, schema: str, values: list[bytes], **options: str) -> list[str]:
-    """What `as_json` says, of Spark's own."""
+    """Return the output of `as_json` for Spark's own decoder."""
     frame = spark.createDataFrame([(value,) for value in values], "v binary")
     return [found for (found,) in frame.select(F.to_json(from_avro("v", schema, options))).collect()]
 
@@ -151,7 +151,7 @@ def test_a_value_is_what_from_avro_makes_of_it(avro_spark: SparkSession, orders:
     theirs = from_avro("v", SCHEMA, {"mode": "FAILFAST"})
     both = avro_spark.createDataFrame(table, schema=kinds).select("ours", theirs.alias("theirs"))
     assert both.schema["theirs"].dataType.simpleString() == DDL
-    # a map of theirs has Java's order
+    # a map of Spark's has Java's order
     sides = [
         F.to_json(F.col(side).withField("others", F.array_sort(F.map_entries(f"{side}.others"))))
         for side in ("ours", "theirs")

@@ -1,4 +1,4 @@
-"""``value.format=json``: `value` is what `from_json` makes of it in PERMISSIVE mode, row by row, whatever it is."""
+"""``value.format=json``: `value` is the result of `from_json` in PERMISSIVE mode, row by row, for any bytes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def binary(texts: list[bytes | None]) -> pa.Array:
 
 
 def differences(spark: SparkSession, texts: list[bytes | None], ddl: str) -> list[tuple[bytes | None, str, str]]:
-    """Of ours from Spark's, the values in question; text of both, so that NaN is NaN and -0.0 is not 0.0."""
+    """Return the values for which we and Spark differ, and the text of both, so that NaN is NaN and -0.0 is not 0.0."""
     kind = struct_of(ddl, "value.schema")
     table = pa.table({"v": binary(texts), "ours": values_of(ddl).of(binary(texts))})
     frame = spark.createDataFrame(
@@ -56,7 +56,7 @@ def decided(texts: list[bytes | None], ddl: str) -> Iterator[bytes | None]:
 
 
 def orders(seed: int) -> list[bytes | None]:
-    """Hundreds that Arrow reads, and now and then one that it must not."""
+    """Return hundreds that Arrow reads, and some that it must not read."""
     found: list[bytes | None] = []
     odd = texts(seed, 20)
     for number in range(1500):

@@ -1,4 +1,4 @@
-"""``value.format`` in whole queries: the struct beside the other columns, from both tiers, in batch and stream."""
+"""``value.format`` in whole queries: the struct with the other columns, from both tiers, in batch and stream."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_options_that_do_not_go_together_are_refused_and_named(options: dict[str
 
 @pytest.fixture(scope="module")
 def events(tiers: Tiers) -> str:
-    """Of two partitions, copied, and trimmed in the middle; values of every sort."""
+    """A topic of two partitions, copied, and trimmed in the middle; values of every sort."""
     name = tiers.create(f"typed-{os.getpid()}", 2)
     for partition in (0, 1):
         tiers.produce(name, partition, [_event(number) for number in range(700)])

@@ -29,7 +29,7 @@ def accepted(build: Build, start: int, end: int, lineage: Lineage | None = None,
 
 
 def view_of(build: Build, *facts: LiveFact, lineage: Lineage | None = None) -> PartitionView:
-    """Log start 10; remote 10..99 and 120..199; 100..119 belong to no tier."""
+    """Return a view with log start 10 and remote 10..99 and 120..199; no tier has 100..119."""
     term = build.term(1, 0)
     known = [build.leader(0, 1, lineage=lineage), build.log_start(1, term, 10)]
     for at, (start, end) in enumerate([(0, 99), (120, 199)], 1):

@@ -1,4 +1,4 @@
-"""Errors cross process borders whole (Spark pickles them) and say their facts last."""
+"""Errors cross process borders whole (Spark pickles them), and their messages end with their facts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is fenced: each clause of the rule, its exact border, and what a fenced fact may not do."""
+"""Fencing: each clause of the rule, its exact border, and the effects that a fenced fact may not have."""
 
 from __future__ import annotations
 

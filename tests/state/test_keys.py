@@ -61,7 +61,7 @@ AT = TimestampMs(5)
 
 @st.composite
 def cases(draw: st.DrawFn, build: Build) -> tuple[Fact, ParsedKey]:
-    """A fact of any kind that names a partition, and the parts its key must have."""
+    """Draw a fact of any kind that names a partition, and the parts that its key must have."""
     tip = TopicIdPartition(TopicId.of(draw(RAW)), draw(EPOCHS))
     epoch, position, counter = draw(EPOCHS), draw(NUMBERS), draw(NUMBERS)
     number, sid = FactId.of(draw(RAW)), RemoteSegmentId.of(draw(RAW))

@@ -1,4 +1,4 @@
-"""A map of layers answers as the dict whose entries it was given, and what it showed stays as it was."""
+"""A map of layers answers as a dict with the same entries, and earlier answers never change."""
 
 from __future__ import annotations
 

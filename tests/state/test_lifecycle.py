@@ -1,4 +1,4 @@
-"""The life of a segment, walked over every combination of its facts, and what is illegal among them."""
+"""The life of a segment, walked over every combination of its facts, and the illegal combinations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ READABLE, COPYING, ABANDONED = "COPY_SEGMENT_FINISHED", "COPY_SEGMENT_STARTED", 
 # copy-started, copy-finished: state without an accepted delete. "lower": accepted, of a term that is not the highest.
 COPIES = {
     ("none", "none"): None,
-    ("none", "accepted"): ABANDONED,  # landed again after its segment was gone: never a ghost
+    ("none", "accepted"): ABANDONED,  # landed again after its segment was deleted: never a ghost
     ("none", "fenced"): ABANDONED,
     ("accepted", "none"): COPYING,
     ("accepted", "accepted"): READABLE,
@@ -29,7 +29,7 @@ COPIES = {
     ("lower", "accepted"): READABLE,
     ("lower", "fenced"): ABANDONED,
 }
-# delete-started, delete-finished: state, whatever the copy says; None where the copy decides.
+# delete-started, delete-finished: state, whatever the copy's state; None where the copy decides.
 DELETES = {
     ("none", "none"): None,
     ("none", "accepted"): GONE,
@@ -47,7 +47,7 @@ def expected(started: str, finished: str, delete_started: str, delete_finished: 
     by_delete = DELETES[delete_started, delete_finished]
     by_copy = COPIES[started, finished]
     if by_delete is None and by_copy is None and (delete_started, delete_finished) != ("none", "none"):
-        return GONE  # nothing but fenced deletes: a zombie wrote after everything was erased
+        return GONE  # only fenced deletes: a zombie wrote after everything was erased
     return by_delete or by_copy
 
 

@@ -34,7 +34,7 @@ def lineages(draw: st.DrawFn, least: int = 0) -> Lineage:
 
 @st.composite
 def stretches(draw: st.DrawFn) -> tuple[int, int, Lineage]:
-    """A segment's range and its epochs, the first re-based to its start as the copier does."""
+    """Draw a segment's range and its epochs, the first re-based to its start as the copier does."""
     start = draw(st.integers(0, 30))
     end = start + draw(st.integers(0, 20))
     whole = draw(lineages(least=1))
@@ -43,7 +43,7 @@ def stretches(draw: st.DrawFn) -> tuple[int, int, Lineage]:
 
 
 def kafka_says_within(start: int, end: int, segment: Lineage, lineage: Lineage) -> bool:
-    """`RemoteLogManager.isRemoteSegmentWithinLeaderEpochs`, rules 1 to 6, over filtered epochs (no empty ones)."""
+    """Apply `RemoteLogManager.isRemoteSegmentWithinLeaderEpochs`, rules 1 to 6, to filtered epochs (no empty ones)."""
     ours = [(e.epoch, e.start_offset) for e in lineage.entries]
     ours = [each for at, each in enumerate(ours) if at + 1 == len(ours) or ours[at + 1][1] > each[1]]
     theirs = [(e.epoch, e.start_offset) for e in segment.entries]
@@ -208,12 +208,12 @@ def test_remote_offsets_in_epochs_older_than_the_lineage_are_unknown(build: Buil
         leader = build.leader(3, 6, lineage=lineage)
         return build.view(*copied, leader, build.log_start(4, term, log_start, lineage=lineage)).lineage_unknown
 
-    assert unknown(Lineage.of((5, 80), (6, 100)))  # 0..49 are of epoch 1: whose?
+    assert unknown(Lineage.of((5, 80), (6, 100)))  # 0..49 have epoch 1, of an unknown branch
     assert unknown(Lineage.of((6, 100)))
     assert not unknown(Lineage.of((5, 80), (6, 100)), log_start=50)
     assert not unknown(Lineage.of((1, 0), (5, 50), (6, 100)))
-    assert not unknown(Lineage.of((6, 0)))  # the log begins anew at 0: the copy is of another branch, not unknown
-    assert not unknown(Lineage.of((6, 80)), log_start=90)  # what lies below the lineage is below the log start too
+    assert not unknown(Lineage.of((6, 0)))  # the log restarts at 0: the copy is from another branch, not unknown
+    assert not unknown(Lineage.of((6, 80)), log_start=90)  # everything below the lineage is below the log start too
     assert unknown(Lineage.of((6, 80)), log_start=79)
     late = [build.started(1, 1, old, 100, 149), build.finished(2, 1, old, 100, 149, Lineage.of((1, 100)))]
     assert not build.view(*late, build.leader(3, 6, lineage=Lineage.of((6, 80)))).lineage_unknown

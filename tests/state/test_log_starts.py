@@ -1,4 +1,4 @@
-"""What is said of one log holds on another as far as they are one: log starts on every branch there can be; folding."""
+"""Log starts hold on another log as far as the two are one: on every branch that there can be; and folding."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_segment_is_below_a_log_start_only_when_its_own_records_are(seed: int,
 
 
 def anywhere(rnd: Random, branches: Branches) -> Lineage:
-    """A lineage as a term may have it: of any log, whole, from a local start on, or folded."""
+    """Return a lineage as a term may have it: of any log, whole, from a local start on, or folded."""
     epoch = rnd.randrange(len(branches.logs))
     offset = Offset(rnd.randint(0, len(branches.logs[epoch])))
     match rnd.randrange(4):
@@ -155,7 +155,7 @@ def test_a_log_that_begins_anew_begins_at_zero_whatever_was_said_of_the_lost_one
 
 
 def test_a_log_that_ends_below_the_log_start_is_not_the_one_that_the_view_knows(build: Build) -> None:
-    """Its term has not begun: the range that is told is the broker's own, never 100..60."""
+    """Its term has not begun: the error names the broker's own range, never 100..60."""
     view = build.view(build.leader(0, 1), build.log_start(1, build.term(1, 0), 100))
     assert log_start(view, LocalBounds(Offset(7), Offset(60), Offset(60), LeaderEpoch(2))) == 7
     assert log_start(view, LocalBounds(Offset(7), Offset(100), Offset(90), LeaderEpoch(1))) == 100
@@ -169,7 +169,7 @@ def test_nothing_is_said_where_no_log_start_is(build: Build) -> None:
 
 
 def routed(view: PartitionView, offset: int, end: int) -> str:
-    """The record that a read gets, by its epoch, or what it is told."""
+    """Return the record that a read gets, by its epoch, or its answer."""
     bounds = LocalBounds(Offset(end), Offset(end), Offset(end), None)
     try:
         found = route(view, bounds, offset, confirmed=Offset(end))

@@ -1,4 +1,4 @@
-"""Names of objects: minted one way, read back whole."""
+"""Names of objects are minted one way, and read back whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose objects a fact may speak of: only those whose name is its own segment's."""
+"""A fact may name only the objects of its own segment."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EVENTS = TopicIdPartition(TopicId.of(b"e" * 16), 3)
 
 
 def names(build: Build) -> dict[str, str]:
-    """Of everything but segment 1 of the partition from offset 0 on."""
+    """Return the names of everything except segment 1 of the partition from offset 0 on."""
     place, sid = build.partition, build.segment_id(1)
     return {
         "another topic": str(ObjectName("orders", TopicIdPartition(EVENTS.topic_id, 3), Offset(0), sid)),

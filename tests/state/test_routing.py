@@ -1,4 +1,4 @@
-"""Routing: every branch, both isolation levels, every tier option; what no tier has is named."""
+"""Routing: every branch, both isolation levels, every tier option; offsets that no tier has are named."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def bounds(local: int, high: int, stable: int | None = None, epoch: int | None =
     return LocalBounds(Offset(local), Offset(high), Offset(high if stable is None else stable), answered)
 
 
-# Log start 10; remote 10..99 and 120..199, 100..119 belong to nobody; the broker has 180.. to 300 (LSO 290).
+# Log start 10; remote 10..99 and 120..199, no tier has 100..119; the broker has 180.. to 300 (LSO 290).
 HERE = bounds(180, 300, 290)
 
 

@@ -38,7 +38,7 @@ Answer = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Known:
-    """What the facts say: a log start, and the ranges of finished segments."""
+    """The meaning of the facts: a log start, and the ranges of finished segments."""
 
     start: int
     ranges: tuple[Range, ...]
@@ -79,7 +79,7 @@ def answer(
 
 
 def wanted(known: Known, bounds: LocalBounds, offset: int, isolation: Isolation, tier: Tier) -> Answer:
-    """While the view is the leader's own. A remote answer is told without its end and its segment."""
+    """Return the answer while the view is the leader's own; a remote answer comes without its end and its segment."""
     end = bounds.end(isolation)
     start = known.start if known.start <= bounds.high_watermark else bounds.local_start
     local = offset >= bounds.local_start
@@ -107,7 +107,7 @@ def wanted(known: Known, bounds: LocalBounds, offset: int, isolation: Isolation,
 
 
 def check_remote(said: Answer, known: Known, below: int) -> None:
-    """It begins where it was asked to, stays in a segment that is there, and below ``below``."""
+    """Require that the answer begins at its offset, stays in an existing segment, and ends below ``below``."""
     _, first, last, segment = said
     assert segment in known.ranges
     assert segment[0] <= first <= last <= segment[1]
@@ -145,7 +145,7 @@ def check_unconfirmed(known: Known, view: PartitionView, bounds: LocalBounds, of
     isolation = Isolation.READ_COMMITTED
     unasked = answer(view, bounds, offset, isolation, tier, None)
     trusted = answer(view, bounds, offset, isolation, tier, EVERYTHING)
-    # its branch may be another: remote is not preferred to what the leader has
+    # its branch may be another: the leader's records are preferred to remote ones
     as_in_force = wanted(known, bounds, offset, isolation, Tier.AUTO if tier is Tier.PREFER_REMOTE else tier)
     case: tuple[object, ...] = (known, bounds, offset, tier)
     assert (trusted[:2] if trusted[0] == "remote" else trusted) == as_in_force, case
@@ -155,14 +155,14 @@ def check_unconfirmed(known: Known, view: PartitionView, bounds: LocalBounds, of
         assert unasked in (said, ("unconfirmed",)), case  # what is answered without asking needed no answer
         if said[0] == "remote":
             check_remote(said, known, min(confirmed, bounds.end(isolation)))
-            # a log start that may be of a lost branch hides nothing that the leader has
+            # a log start of a possibly lost branch hides no records of the leader
             assert trusted[:2] == said[:2] or (known.start > confirmed and offset >= bounds.local_start), case
         elif said[0] == "gap":
             assert said[2] < confirmed, case
             assert not any(known.has(at) for at in range(offset, said[2] + 1)), case
         elif said[0] == "local":
             assert bounds.local_start <= offset < bounds.end(isolation), case
-        elif said[0] == "end":  # of the leader's own part: a log start beyond it may be of a lost branch
+        elif said[0] == "end":  # the end of the leader's own part: a log start beyond it may belong to a lost branch
             assert offset == bounds.end(isolation), case
         elif said[0] == "out of range" and said != trusted:  # the leader has it; what is surely copied ends below
             assert tier is Tier.REMOTE, case

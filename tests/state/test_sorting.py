@@ -1,4 +1,4 @@
-"""Segments sorted out one at a time are what sorting all of them out says, and little is done for it."""
+"""Sorting segments one at a time gives the same result as sorting all of them, with little work."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ONE = Lineage.of((0, 0))
 
 
 def some_meaning(build: Build, rnd: random.Random, number: int, lineages: str) -> SegmentMeaning:
-    """Segments that touch, overlap, contain each other or leave gaps; some not readable."""
+    """Return segments that touch, overlap, contain each other or leave gaps; some are not readable."""
     term = build.term(rnd.randrange(1, 3), rnd.randrange(3))
     start = rnd.randrange(40) * 10
     end = start + rnd.choice([9, 9, 9, 9, 4, 14, 35])

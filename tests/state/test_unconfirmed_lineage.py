@@ -1,4 +1,4 @@
-"""Routing while the leader's epoch has no term: what the view says counts as far as the broker confirms it."""
+"""Routing while the leader's epoch has no term: the view counts as far as the broker confirms it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CUT = bounds(180, 300, epoch=2)
 
 @pytest.fixture
 def view(build: Build) -> PartitionView:
-    """Of epoch 1: log start 10, remote 10..99 and 120..199."""
+    """Return a view of epoch 1: log start 10, remote 10..99 and 120..199."""
     term = build.term(1, 0)
     facts = [build.leader(0, 1), build.log_start(1, term, 10)]
     for at, (start, end) in enumerate([(0, 99), (120, 199)], 1):
@@ -123,7 +123,7 @@ def test_a_lineage_is_in_force_from_its_own_epoch_down(epoch: int | None, rules:
 
 
 def leader(*epochs: tuple[int, int], log_end: int = 500) -> dict[int, EpochEnd]:
-    """What a log answers for each epoch that it does not know to be forgotten."""
+    """Return a log's answers for each epoch that it knows, by its checkpoint."""
     found = {}
     for asked in range(epochs[0][0], epochs[-1][0] + 1):
         above = [start for epoch, start in epochs if epoch > asked]
@@ -165,7 +165,7 @@ def test_one_question_is_enough_where_the_leader_knows_the_newest_epoch() -> Non
 
 
 def test_an_answer_for_an_epoch_before_the_first_known_proves_nothing() -> None:
-    """Kafka says of a forgotten epoch that it ends where the first known one begins."""
+    """Kafka's end of a forgotten epoch is the start of the first one it knows."""
     three, five, end = LeaderEpoch(3), LeaderEpoch(5), Offset(120)
     assert epoch_end(three, three, end, five) is None
     assert epoch_end(five, five, end, five) == EpochEnd(five, end)

@@ -1,4 +1,4 @@
-"""``format="avro"``: the whole bytes are one value, of the schema or of the one of the registry that they name."""
+"""``format="avro"``: the whole bytes are one value, of the form's schema or of one that they name in the registry."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def read(form: Form, values: list[bytes | None], url: str = "", grows: bool = Fa
 
 @contextmanager
 def registered(*schemas: Any) -> Iterator[tuple[Registry, list[int]]]:
-    """With an id for each; a tuple is a status and a body."""
+    """Yield a registry with an id for each schema; a tuple is a status and a body."""
     ids = [next(IDS) for _ in schemas]
     said: dict[int | str, Answer] = {
         id: each if isinstance(each, tuple) else (200, {"schema": each}) for id, each in zip(ids, schemas, strict=True)
@@ -112,7 +112,7 @@ def test_a_schema_that_refers_to_others_is_read_with_them() -> None:
 @pytest.mark.parametrize("kind", [["null", "Order"], {"type": "array", "items": "null"}])
 @pytest.mark.parametrize("grows", [False, True])
 def test_a_schema_within_itself_or_of_endless_lists_is_never_decoded_by(kind: Any, grows: bool) -> None:
-    """The one would end the process, the other its memory; here a value of each that would do no harm."""
+    """The one would end the process, the other exhaust its memory; the value of each here would do no harm."""
     with registered(record(("again", kind))) as (server, (id,)):
         value = b"\0" + id.to_bytes(4, "big") + b"\0"
         assert read(Form("avro", record(("id", "long", 5)), True), [value], server.url, grows) == ([None], [True])
@@ -230,7 +230,7 @@ def test_a_form_that_cannot_be_read_is_refused_before_any_value(form: Form, says
 
 @pytest.mark.parametrize("retries", [0, 1])
 def test_a_registry_that_is_too_slow_is_said_to_be_that(retries: int) -> None:
-    """Whoever waits for it beside the request has the same patience: either may be over first."""
+    """The caller and the request have the same time limit: either may end first."""
     go = Event()
 
     def wait(path: str) -> None:

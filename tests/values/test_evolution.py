@@ -1,4 +1,4 @@
-"""Evolution: the form that has the columns of two, by which what was written before is read as before."""
+"""Evolution: the form that has the columns of two reads earlier values as before."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_a_field_that_ours_knows_by_an_alias_is_no_new_one() -> None:
 
 
 class Pairs:
-    """Two schemas of one record, where the second is the first, evolved; and values of the first."""
+    """Two schemas of one record, the second evolved from the first; and values of the first."""
 
     def __init__(self, seed: int) -> None:
         self._chance, self._names = random.Random(seed), 0
@@ -237,7 +237,7 @@ class Pairs:
 
 
 def aligned(value: Any, kind: pa.DataType) -> Any:
-    """A value of an older type as a row of a newer one: what was not there is null."""
+    """Return a value of an older type as a row of a newer one: missing fields are null."""
     if value is None or not pa.types.is_nested(kind):
         return value
     if pa.types.is_struct(kind):
@@ -266,12 +266,12 @@ def test_what_was_written_before_is_read_by_the_evolved_form_as_by_its_own(seed:
 
 
 def narrowed(value: Any, kind: pa.DataType) -> Any:
-    """Of a row the fields that the type has, in their order."""
+    """Return the fields of a row that the type has, in their order."""
     return value if value is None or not pa.types.is_nested(kind) else aligned(value, kind)
 
 
 def read(form: Form, writer: Form, values: list[Any]) -> list[Any]:
-    """By the way of a registry that has the writer's schema under one id."""
+    """Read through a registry that has the writer's schema under one id."""
     _writer.cache_clear()
     with registry({7: (200, {"schema": writer.schema})}) as server:
         found = form.reader(RegistryAccess(server.url)).of(

@@ -1,4 +1,4 @@
-"""``format="json"``: exactly one object whose known fields have their types; anything else is corrupt, and told."""
+"""``format="json"``: exactly one object whose known fields have their types; any other value is marked as corrupt."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_values_in_parts_and_in_slices_are_those_that_are_read_one_by_one() -> N
 
 
 class Counted(StrictJson):
-    """``slow``: how many values went one by one, each time."""
+    """``slow`` lists how many values went one by one, each time."""
 
     def __init__(self, ddl: str) -> None:
         super().__init__(Form("json", ddl).kind())
