@@ -1,4 +1,4 @@
-"""An agent that only expires: it takes the acts that the rules ask for, and checks what must hold at any time."""
+"""An agent that only expires: it takes the steps that the rules ask for, and checks what must hold at any time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The agent's loop: new, gone and failing partitions, one act at a time each, and an end that is an end."""
+"""The agent's loop: new, deleted and failing partitions, one step at a time for each, and an orderly end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def partition(number: int) -> TopicIdPartition:
 
 
 class Worker:
-    """A partition with so many acts to take; ``failures``: how often it fails before it takes them."""
+    """A partition with so many steps to take; ``failures``: how often it fails before it takes them."""
 
     def __init__(self, place: TopicIdPartition, acts: int, journal: list[int], failures: int = 0) -> None:
         self.partition, self.name = place, "t"

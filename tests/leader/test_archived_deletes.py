@@ -26,7 +26,7 @@ UNKNOWN = RemoteSegmentId.of(b"u" * 16)
 
 
 class Archived:
-    """A world two of whose segments are deleted and forgotten, archived with all that ever happened."""
+    """A world two of whose segments are deleted and erased, archived with its whole history."""
 
     def __init__(self, world: World) -> None:
         self.late = Late(world)

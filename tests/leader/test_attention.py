@@ -1,4 +1,4 @@
-"""When a partition is looked at: at once when something calls, else less and less often, but often enough."""
+"""The schedule of looks at a partition: at once when an event calls, else less and less often, but often enough."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ CHUNK_BYTES = 100_000
 
 
 def batch(offset: int, size: int) -> bytes:
-    """One record of about ``size`` bytes."""
+    """Return one record of about ``size`` bytes."""
     only = record(0, b"key", bytes([offset % 251]) * size)
     return Batch(offset, [only], time=1_767_225_600_000 + offset).bytes
 
@@ -44,7 +44,7 @@ def checked(tmp_path: Path, log: bytes, records: int) -> Iterator[CheckedLog]:
 
 
 def joined(pieces: Iterable[memoryview]) -> bytes:
-    """A piece is only good until the next one."""
+    """Join the pieces; a piece is only valid until the next one."""
     return b"".join(map(bytes, pieces))
 
 

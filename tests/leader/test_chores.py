@@ -17,7 +17,7 @@ def nothing() -> None:
 
 
 class House:
-    """A loop with chores that note what they did."""
+    """A loop with chores that note their work."""
 
     def __init__(self, world: World, *chores: Chore) -> None:
         self.events: list[Event] = []

@@ -1,4 +1,4 @@
-"""The custodian in memory: what it declares, ends, deletes and erases, and everything that must stop it."""
+"""The custodian in memory: the facts that it declares, ends, deletes and erases, and everything that must stop it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NewWorld = Callable[..., World]
 
 @pytest.fixture
 def ward(world: World) -> Ward:
-    """Every rolled segment is copied, and the topic is gone."""
+    """Every rolled segment is copied, and the topic is deleted."""
     world.process().copy_all()
     world.broker.delete_topic(world.name)
     return Ward(world)
@@ -269,7 +269,7 @@ def test_a_higher_terminal_term_stops_the_lower_one_before_its_next_step(ward: W
 
 def test_objects_that_are_there_after_they_were_deleted_are_not_said_to_be_gone(ward: Ward) -> None:
     class Forgetful(MemoryStore):
-        """Answers that objects are deleted, and keeps them."""
+        """A store that reports objects as deleted, and keeps them."""
 
         def delete(self, key: str) -> None:
             return

@@ -1,4 +1,4 @@
-"""Whatever is doubtful about the evidence or the partition leads to no fact and costs no object, whenever it comes."""
+"""A doubt about the evidence or the partition never leads to a fact or a lost object, whenever it comes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tierstate.state.termless_facts import IntegrityHold
 
 @pytest.fixture
 def ward(world: World) -> Ward:
-    """Every rolled segment is copied, and the topic is gone."""
+    """Every rolled segment is copied, and the topic is deleted."""
     world.process().copy_all()
     world.broker.delete_topic(world.name)
     return Ward(world)

@@ -1,4 +1,4 @@
-"""Tables without a world: what is copied next, what is refused, which settings rule."""
+"""Tables without a world: the next segment to copy, the refusals, the settings that rule."""
 
 from __future__ import annotations
 

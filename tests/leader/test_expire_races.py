@@ -1,4 +1,4 @@
-"""Events between the decision and a step of expiry: every act looks again, and stops."""
+"""Events between the decision and a step of expiry: every operation looks again, and stops."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tierstate.state.termless_facts import OrderKind
 
 
 def condemned(expiry: Expiry) -> SegmentMeaning:
-    """The first segment that waits for its objects to be deleted, grace over."""
+    """Return the first segment that waits for its objects to be deleted, after its grace."""
     expiry.once()
     expiry.world.clock.advance(GRACE_MS / 1000)
     found = next_removal(expiry.reign.view(max_age=0), expiry.reign.now(), GRACE_MS)
@@ -43,7 +43,7 @@ def condemned(expiry: Expiry) -> SegmentMeaning:
 
 
 def acts(expiry: Expiry) -> dict[str, Callable[[], Act[Any]]]:
-    """Return the acts by the name of their first step, each with everything before it done."""
+    """Return the operations by the name of their first step, each with everything before it done."""
     reign, world, events = expiry.reign, expiry.world, expiry.process.events.append
 
     def move() -> Act[Any]:
@@ -172,7 +172,7 @@ def test_objects_are_not_removed_before_the_grace_is_over(two_expire: Expiry, wo
 
 
 def say_late(world: World, reign: Reign, *facts: SegmentDeleteStarted | SegmentDeleteFinished) -> None:
-    """Facts that a fenced agent had in flight land now."""
+    """Append facts that a fenced agent had in flight."""
     for fact in facts:
         world.topic.append(0, key_of(fact), encode_fact(fact))
 

@@ -67,7 +67,7 @@ def test_what_expires_is_told_to_the_listener(two_expire: Expiry, world: World) 
 
 
 def test_time_expires_everything_that_is_old_enough(world: World) -> None:
-    """The records of the folder lie in the future of this clock: they count from their copy."""
+    """The records of the folder are in the future of this clock: they count from their copy."""
     process = world.process()
     reign = process.begin()
     for _ in range(2):
@@ -227,7 +227,7 @@ def test_a_lease_keeps_objects_but_not_the_log_start(two_expire: Expiry, world: 
 def test_a_lease_that_was_there_before_the_delete_keeps_the_objects_even_if_the_agent_saw_it_late(
     two_expire: Expiry, world: World
 ) -> None:
-    """The step is decided, then a look at the view up to now finds the lease below the delete-started."""
+    """The step is decided, then a look at the newest view finds the lease below the delete-started."""
     act = two_expire.next_act()
     assert act is not None
     run(act)

@@ -1,4 +1,4 @@
-"""Stores that are full, bytes that rotted, disks that fail: a copy fails clean, says why, and is tried again."""
+"""Stores that are full, bytes that rotted, disks that fail: a copy fails clean, reports why, and is tried again."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WRITES = 5
 
 
 def fail_write(world: World, number: int, error: Exception) -> None:
-    """Only this write of the next attempt fails."""
+    """Let only this write of the next attempt fail."""
     first = world.store.writes
 
     def faults(operation: str, key: str, writes: int) -> None:
@@ -168,7 +168,7 @@ def test_a_batch_of_another_branch_of_the_log_is_not_copied(new_world: Callable[
 
 
 def test_a_batch_outside_its_segment_is_not_copied(world: World) -> None:
-    """Two segments whose files were exchanged: each is in order in itself."""
+    """The files of two segments were exchanged: each is in order in itself."""
     one, other = world.rolled[:2]
     first, second = world.file(one).read_bytes(), world.file(other).read_bytes()
     world.file(one).write_bytes(second)
@@ -190,7 +190,7 @@ def test_a_segment_that_the_broker_deletes_while_it_is_copied_is_copied_whole_or
 
 
 class LyingStore:
-    """Keeps less than it was given under one suffix, or nothing, and says that all is well."""
+    """A store that keeps less than it was given under one suffix, or nothing, and reports success."""
 
     def __init__(self, store: MemoryStore, suffix: str, lose: bool) -> None:
         self._store, self._suffix, self._lose = store, suffix, lose
@@ -233,7 +233,7 @@ def test_an_attempt_that_takes_too_long_aborts_itself(world: World) -> None:
 
 
 def test_an_attempt_whose_last_checks_take_too_long_is_not_finished(world: World) -> None:
-    """A sweeper may have taken it for dead by then, and deleted what readers would be sent to."""
+    """A sweeper may have taken it for dead by then, and deleted the objects to which readers would be sent."""
     process = world.process()
     reign = process.begin()
     candidate = process.candidate(reign)

@@ -1,4 +1,4 @@
-"""Facts from a plain producer that name another partition's objects: nothing of it is served, deleted or moved."""
+"""Facts from a plain producer that name another partition's objects: none of these is served, deleted or moved."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tierstate.state.termless_facts import ContradictionSettled
 
 
 def forge(world: World, *kinds: str) -> RemoteSegment:
-    """The objects of ``events`` are there; a producer speaks of them in the name of the term that rules here."""
+    """Put the objects of ``events``, and facts of a producer about them in the name of the term in force."""
     events, view = put_events(world.store), world.view()
     assert view.term is not None
     segment = stolen(events, world.partition, world.name, view.term)
@@ -47,7 +47,7 @@ def untouched(world: World, segment: RemoteSegment) -> None:
 
 @pytest.fixture
 def settled(world: World) -> Callable[[], None]:
-    """A person settles every contradiction there is, and lets it go on."""
+    """Return a function that settles every contradiction as a person would, and lets it go on."""
 
     def settle() -> None:
         for number, text in enumerate(world.view().contradictions):

@@ -1,4 +1,4 @@
-"""Gauges of an agent's partitions: from what it last knew, and from the view."""
+"""Gauges of an agent's partitions: from its last knowledge, and from the view."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Gauges:
         feed_gauges(self.metrics, self.board, Seen(view or PartitionView(partition(0))), self.clock)
 
     def __getitem__(self, name: str) -> float | None:
-        """The one sample; None: the metric has none."""
+        """Return the one sample, or None if the metric has none."""
         page = self.metrics.exposition().decode()
         found = [s.value for f in text_string_to_metric_families(page) for s in f.samples if s.name == name]
         return found[0] if found else None

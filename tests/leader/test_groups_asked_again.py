@@ -1,4 +1,4 @@
-"""Consumer groups are asked for again before a trim: what was listed minutes ago knows of none that moved since."""
+"""Consumer groups are asked for again before a trim: a listing of minutes ago misses those that moved since."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ MOVES: list[Callable[[World, str], None]] = [reset, appear, read_a_little, hide]
 
 
 def listed_before(world: World, how: Callable[[World, str], None]) -> Process:
-    """Everything is copied, the group was asked where it stands, it moved, and 36 s later the delay is over."""
+    """Copy everything; the group's offset is read, it moves, and 36 s later the delay is over."""
     process = world.process()
     if how is reset:
         world.broker.commit("moved", world.name, 0, world.end())
@@ -94,7 +94,7 @@ def test_groups_are_asked_once_more_after_the_intention(how: Callable[[World, st
 
 
 def test_an_intention_that_was_given_up_stands_until_the_next_one(world: World) -> None:
-    """Other cuts of the broker's log below it are not recognised until then; nothing is decided by it."""
+    """Other cuts of the broker's log below it are not recognised until then; no decision depends on it."""
     process = world.process()
     worker = process.worker(delay_ms=36_000)
     process.work(worker)

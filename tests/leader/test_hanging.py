@@ -1,4 +1,4 @@
-"""Every loop of an agent that is held by something is named by its health, and well again once it is let go."""
+"""Every loop of an agent that is held is named by its health, and is well again once it is let go."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ LONG_S = max(LIMITS.values())
 
 
 class Held:
-    """Holds each thread that calls `here` until `let_go`."""
+    """A hook that holds each thread that calls `here` until `let_go`."""
 
     def __init__(self) -> None:
         self.reached, self._free = threading.Event(), threading.Event()
@@ -94,7 +94,7 @@ class Watched:
 
 @pytest.fixture
 def watched() -> Iterator[Watched]:
-    """It watches the thread of the test, and so whatever the test starts."""
+    """Yield a watchdog of the test's thread, and so of all that the test starts."""
     found = Watched()
     with found.watchdog:
         yield found

@@ -1,4 +1,4 @@
-"""Second values become holds: once, quoting both, whichever agent sees them; and nothing goes while one stands.
+"""Second values become holds: once, quoting both, whichever agent sees them; nothing is deleted while one stands.
 
 Facts that contradict each other need no hold: they stop everything by themselves, until a person settles them.
 """
@@ -31,7 +31,7 @@ ME, NOW = BrokerId(1), TimestampMs(17)
 
 @pytest.fixture
 def process(world: World) -> Process:
-    """A process that has copied one segment."""
+    """Return a process that has copied one segment."""
     process = world.process()
     process.copy_next(process.begin())
     return process

@@ -1,4 +1,4 @@
-"""While a store keeps an act waiting, the status goes on telling what waits in the broker's log, and until when."""
+"""While a store keeps an operation waiting, the status still shows which segments wait, and until when they stay."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ SHORTER_MS = 600_000
 
 
 def changed(world: World) -> None:
-    """The broker rolls another segment, and keeps what it has for a shorter time from now on."""
+    """Let the broker roll another segment, and shorten its retention from now on."""
     world.roll()
     world.broker.configure(world.name, {"retention.ms": str(SHORTER_MS), "local.retention.bytes": "0"})
     world.clock.advance(LOCAL_LOG_EVERY_S + 1)
 
 
 def oldest(world: World, base: int) -> int:
-    """The time of the newest record of a segment."""
+    """Return the time of the newest record of a segment."""
     return max(batch.max_timestamp for batch in world.batches(base))
 
 
 def hold(world: World, during: object) -> None:
-    """The first write of an object takes until ``during`` has run, and then fails."""
+    """Let the first write of an object take until ``during`` has run, and then fail."""
 
     def faults(operation: str, key: str, writes: int) -> None:
         if operation not in ("delete", "head", "list") and callable(during):
@@ -43,7 +43,7 @@ def fail() -> None:
 
 @pytest.fixture
 def worker(world: World) -> PartitionWorker:
-    """Its term has begun, and nothing is copied."""
+    """Return a worker whose term has begun, with nothing copied."""
     process = world.process()
     worker = process.worker()
     assert worker.advance()

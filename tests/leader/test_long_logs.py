@@ -1,6 +1,6 @@
 """One more segment takes as many steps, however many wait on the broker's disk and however many are in the remote tier.
 
-Lines of tierstate that run are counted, so that a walk over all segments shows wherever it is; no time is.
+Executed lines of tierstate are counted, so that a walk over all segments shows wherever it is; time is not.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def test_one_more_segment_takes_as_many_steps_as_ever(
         pytest.skip("what is kept on the disk is a backlog")
     worlds = [new_world("none", config) for _ in (FEW, MANY)]
     for each in worlds:
-        each.clock.sleep(A_DECADE_S)  # the records' time has come: local retention by time lets them go
+        each.clock.sleep(A_DECADE_S)  # the records are old enough: local retention by time deletes them
     few, many = (of_one_more(each, segments) for each, segments in zip(worlds, (FEW, MANY), strict=True))
     assert abs(many - few) < NO_WALK, (few, many)
 

@@ -1,4 +1,4 @@
-"""The end of the tier-state topic is lost: what it said of segments in the bucket is found there, kept, and added."""
+"""The end of the tier-state topic is lost: the lost facts about the bucket's segments are found, kept, and added."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def worker(process: Process) -> Iterator[None]:
 
 
 def trimmed(world: World) -> PartitionView:
-    """Everything is copied, and the broker has only the active segment."""
+    """Copy everything and trim, so that the broker has only the active segment."""
     world.process().work()
     world.retire()
     assert world.local_start() > 0
@@ -56,7 +56,7 @@ def trimmed(world: World) -> PartitionView:
 
 
 def cut_at(world: World, kind: type, number: int) -> None:
-    """The topic ends before the ``number``-th fact of this kind."""
+    """Let the topic end before the ``number``-th fact of this kind."""
     found = [live.position for live in facts(world) if isinstance(live.fact, kind)]
     world.topic.restore(0, found[number])
 
@@ -85,7 +85,7 @@ def recover(world: World) -> PartitionView:
 
 
 def agents_keep_everything(world: World) -> Process:
-    """An agent that starts now looks, and neither deletes nor trims; days later neither. It says why."""
+    """An agent that starts now looks, and neither deletes nor trims, even days later; it reports why."""
     before, start = world.objects(), world.local_start()
     process = world.process()
     turns = worker(process)

@@ -21,7 +21,7 @@ from tierstate.state.termless_facts import IntegrityHold
 
 
 def tiered(world: World) -> set[str]:
-    """Everything is copied, and the broker has only the rest of it. The bucket."""
+    """Copy everything, so that the broker has only the rest of it; return the keys in the bucket."""
     world.process().work()
     world.retire()
     assert world.local_start() > 0
@@ -34,7 +34,7 @@ def lost(world: World) -> None:
 
 
 def doing_nothing(world: World, process: Process) -> None:
-    """Whatever it is asked to do, with what lies in the bucket and on the broker, nothing happens; and it says why."""
+    """Require that nothing happens, with all that is in the bucket and on the broker, and that it reports why."""
     objects, said, start = world.objects(), world.topic.appends, world.local_start()
     worker = process.worker()
     for _ in range(3):

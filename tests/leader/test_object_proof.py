@@ -1,4 +1,4 @@
-"""Before the last copy on the broker goes, the objects are proven by their bytes."""
+"""Before the last copy on the broker is deleted, the objects are proven by their bytes."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_an_object_with_one_flipped_bit_keeps_local_data(
 
 
 def older_release(store: Any, key: str) -> None:
-    """The manifest as a release wrote it that kept no checksums of the objects."""
+    """Write the manifest as a release did that kept no checksums of the objects."""
     manifest = parse_manifest(store.get(key), source=key)
     assert manifest.tierstate is not None
     manifest = with_own_size(replace(manifest, tierstate=replace(manifest.tierstate, sent=None)))

@@ -24,7 +24,7 @@ from tierstate.state.offsets import Offset
 
 
 class Counted:
-    """A cluster that counts what it is asked, and may refuse some of it."""
+    """A cluster that counts the questions that it gets, and may refuse some of them."""
 
     def __init__(self, world: World) -> None:
         self._broker = world.broker
@@ -69,7 +69,7 @@ def test_bounds_are_asked_every_time_configuration_and_groups_rarely(world: Worl
 
 
 def test_groups_that_could_not_all_be_listed_are_asked_for_again_soon(world: World) -> None:
-    """A coordinator that loads its groups has them in seconds: what it kept hidden is not told for minutes."""
+    """A coordinator that loads its groups has them in seconds: the hidden ones must not stay unknown for minutes."""
     broker = Counted(world)
     observe = observer(world, broker)
     world.broker.hide_groups("COORDINATOR_LOAD_IN_PROGRESS")
@@ -207,7 +207,7 @@ def test_groups_that_may_not_be_listed_stop_trimming_and_not_copying(world: Worl
 
 
 def test_one_question_that_fails_skips_nothing(world: World) -> None:
-    """An answer that is missing is no answer, and never "there is nothing"."""
+    """A missing answer is no answer, and never "there is nothing"."""
     broker = Counted(world)
     process = world.process()
     process.seat = replace(process.seat, broker=broker.control)
@@ -225,7 +225,7 @@ def test_one_question_that_fails_skips_nothing(world: World) -> None:
 
 
 def test_a_broker_that_retires_segments_while_the_folder_is_looked_at_ends_no_term(world: World) -> None:
-    """Retention renames files at any moment: a listing that has one, and a file that is gone when it is opened."""
+    """Retention renames files at any moment: one may be listed, and deleted when it is opened."""
     path = world.file(world.bases[0])
     retired = path.with_name(f"{path.name}.deleted")
     over = threading.Event()
@@ -343,7 +343,7 @@ def test_a_topic_whose_settings_the_agent_may_not_read_is_measured_as_never_copi
 
 
 def after_a_fenced_copy(world: World) -> Process:
-    """The one that leads now."""
+    """Return the process that leads now."""
     process, other = world.process(), world.process()
     reign = process.begin()
     candidate = process.candidate(reign)

@@ -1,4 +1,4 @@
-"""When an order reaches the broker's log, and when it is done."""
+"""The time when an order reaches the broker's log, and when it is done."""
 
 from __future__ import annotations
 

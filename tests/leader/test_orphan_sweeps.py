@@ -1,4 +1,4 @@
-"""When an agent looks for orphans of what it leads, what it shows of them, and where it looks."""
+"""An agent's looks for orphans of the partitions that it leads: when, what it shows of them, and where it looks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def looks(process: Process) -> int:
 
 
 def new_worker(late: Late) -> PartitionWorker:
-    """A fresh process, whose watch begins now; what the world has to copy, trim and erase is done."""
+    """Return a fresh process, whose watch begins now; it has copied, trimmed and erased all that there was."""
     process = late.world.process()
     late.restart(process, late.reign)
     late.archived[late.gone.segment_id] = late.gone.object_key  # the worker erases its facts
@@ -244,7 +244,7 @@ def test_one_prefix_inside_another_is_not_looked_at_twice(late: Late, world: Wor
 
 
 def golden(world: World) -> dict[str, bytes]:
-    """A segment that Kafka's own plugin wrote: as it was, and as if it were of this very partition."""
+    """Return the objects of a segment that Kafka's own plugin wrote: as they were, and as if of this very partition."""
     found = {}
     for path in GOLDEN.rglob("*-*.*"):
         if path.is_file() and path.suffix in set(ObjectKind):

@@ -22,7 +22,7 @@ from tierstate.storage.memory import MemoryStore
 
 
 class LeavingStore(MemoryStore):
-    """The twin of a store that keeps what an upload left."""
+    """The twin of a store that keeps the parts of an upload."""
 
     denied = False
 

@@ -33,7 +33,7 @@ def late(world: World) -> Late:
 
 
 def test_objects_that_facts_account_for_are_no_findings(late: Late, world: World) -> None:
-    """Readable, condemned, abandoned and running: each has its own way out."""
+    """Readable, condemned, abandoned and running: each is removed in a way of its own."""
     reign = late.reign
     run(start_delete_next(late))
     world.roll()
@@ -80,7 +80,7 @@ def test_an_erased_segment_is_known_by_the_archive_alone(late: Late) -> None:
 
 
 def test_a_fenced_delete_condemns_no_object(late: Late, world: World) -> None:
-    """All that is left of an erased segment is what a zombie said late: it names the segment, and says nothing."""
+    """All that is left of an erased segment is a zombie's late fact: it names the segment, and has no effect."""
     late.land()
     late.forget()
     zombie = late.reign
@@ -136,7 +136,7 @@ def test_a_listing_of_another_partition_finds_nothing_condemned(late: Late, worl
 
 
 def test_objects_are_listed_before_facts_are_read(late: Late, world: World) -> None:
-    """A copy that begins while we look writes objects: its facts must be in the view they are compared with."""
+    """A copy that begins during a look writes objects: its facts must be in the view with which they are compared."""
     world.roll()
 
     def copy_meanwhile(operation: str, key: str, writes: int) -> None:

@@ -145,7 +145,7 @@ def test_an_agents_attempt_aborts_itself_when_it_is_older_than_half_the_sweep_gr
 
 
 class Stopping(ManualClock):
-    """A test stops the agent while it sleeps."""
+    """A clock on which a test stops the agent while it sleeps."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Copying leaves the page cache as it found it: what was hot stays, what we brought in goes."""
+"""Copying leaves the page cache as it found it: hot pages stay, pages that we brought in go."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def copied(tmp_path: Path, *hot: tuple[int, int]) -> tuple[list[bool], list[bool
 
 
 def assert_only_these(found: list[bool], wanted: list[bool]) -> None:
-    """Check that no other page is there, and hardly any of these is missing: a kernel takes single clean pages when it
+    """Check that no other page is there, and hardly any of these is missing: a kernel drops single clean pages when it
     likes (some in a minute, with no reads or drops); a copy that drops what is not its own does so by whole windows.
     """
     assert not [page for page, (has, may) in enumerate(zip(found, wanted, strict=True)) if has and not may]

@@ -1,4 +1,4 @@
-"""A quarantine keeps what is swept: whole, once, out of every listing of segments, and only then the original goes."""
+"""A quarantine keeps swept objects: whole, once, out of every listing of segments, and only then the original goes."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def test_the_agent_of_the_new_leader_goes_on_without_a_gap(
         job.run_once()
         first = topic.seen(job)
         assert first.copied_to == topic.bases(old)[-1] - 1
-    kafka_three.kill(old)  # and never started again: the cluster is this one test's
+    kafka_three.kill(old)  # and never started again: only this test uses the cluster
     other = (old + 1) % 3
     eventually(lambda: next_leader(topic, other, old) is not None)
     new = next_leader(topic, other, old)

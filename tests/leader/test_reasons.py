@@ -1,4 +1,4 @@
-"""Which kind of reason an error is, and what the worker's status says of partitions that are barred."""
+"""The kind of reason of each error, and the worker's status of partitions that are barred."""
 
 from __future__ import annotations
 

@@ -259,7 +259,7 @@ def block_of(manifest: SegmentManifest) -> TierstateBlock:
 
 
 def advance(world: World, to: int) -> None:
-    """Retention moves the log start, and the next copy's manifest carries it."""
+    """Let retention move the log start, and the next copy's manifest carry it."""
     process = world.process()
     reign = process.begin()
     reign.append(

@@ -1,4 +1,4 @@
-"""A recovery that dies, whose appends get lost, or that is not alone: resumed to the same result, or refused."""
+"""A recovery that dies, loses appends, or is not alone: resumed to the same result, or refused."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_an_append_of_unknown_outcome_is_waited_for_and_never_repeated(landed: b
 
 
 def begin_blindly(world: World) -> None:
-    """An agent under another key prefix, as before decision 0027: it does not see what is in the bucket."""
+    """Begin as an agent under another key prefix, as before decision 0027: it does not see the bucket's objects."""
     seat = replace(world.process().seat, keys=ObjectKeys("elsewhere/"))
     run(begin_term(seat, world.partition, world.name))
 
@@ -101,7 +101,7 @@ def test_an_agent_that_begins_a_term_meanwhile_is_noticed(step: int, world: Worl
 
 
 def during(target: Target, step: int, key: str, value: bool) -> Callable[[Act[int]], None]:
-    """Before a step, the first record of such a key lands once more, or is erased."""
+    """Before a step, let the first record of such a key land once more, or erase it."""
 
     def live(act: Act[int]) -> None:
         for number, _ in enumerate(act):

@@ -26,7 +26,7 @@ def test_no_fact_is_written_once_another_recovery_has_the_lock(world: World, nam
 
     @contextmanager
     def overtaken(label: str, total: int | None = None, /) -> Iterator[Advance]:
-        """This process hangs after its second step, until another one has the lock."""
+        """Let this process hang after its second step, until another one has the lock."""
         steps = iter(range(100))
 
         def advance(amount: int) -> None:

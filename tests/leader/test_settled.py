@@ -1,4 +1,4 @@
-"""Settled facts in the rules: nothing of a kept segment goes, and orders pass through an unknown lineage."""
+"""Settled facts in the rules: nothing of a kept segment is deleted, and orders pass through an unknown lineage."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def settled(text: str, *, keep: bool = True, position: int = 95, number: int = 6
 
 
 def about(number: int) -> str:
-    """A contradiction of that segment."""
+    """Return a contradiction of that segment."""
     return f"{build.started(1, number, TERM).key} at 1 and so on"
 
 

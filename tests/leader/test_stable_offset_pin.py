@@ -1,4 +1,4 @@
-"""The transaction that holds the last stable offset: shown to people, asked for seldom, never delaying an act."""
+"""The transaction that holds the last stable offset: shown to people, asked for seldom, never delaying an operation."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TODAY = "for {} s at least"
 
 
 class Counting:
-    """The cluster, which counts who asks for names. ``before_answer`` runs before one is given."""
+    """A cluster that counts questions for names. ``before_answer`` runs before an answer is given."""
 
     def __init__(self, broker: MemoryBroker) -> None:
         self._broker, self.asked = broker, 0
@@ -54,7 +54,7 @@ def counting(process: Process) -> Counting:
 
 @pytest.fixture
 def worker(process: Process) -> PartitionWorker:
-    """A worker whose last stable offset is pinned from now on."""
+    """Return a worker whose last stable offset is pinned from now on."""
     process.world.broker.open_transaction(process.world.name, 0, Offset(1))
     return process.work()
 
@@ -144,7 +144,7 @@ def test_the_next_transaction_has_its_own_name_and_its_own_age(process: Process,
 def test_what_begins_above_the_last_stable_offset_does_not_hold_it(
     process: Process, counting: Counting, worker: PartitionWorker
 ) -> None:
-    """It has moved between the look and the question."""
+    """The last stable offset has moved between the look and the question."""
     world = process.world
 
     def moves() -> None:

@@ -1,4 +1,4 @@
-"""Sweeping: unfinished segments go, once this very process has seen them so for the whole grace."""
+"""Sweeping: unfinished segments are deleted, once this very process has seen them so for the whole grace."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_a_process_that_dies_before_any_step_of_a_sweep_is_finished_by_the_next(
 
 
 def sweep_until(world: World, step: str | None) -> bool:
-    """A process with a day of patience that dies before this step; whether it came so far."""
+    """Run a process with a day of patience that dies before this step; return whether it came so far."""
     process = world.process()
     reign = process.begin()
     seen = still_abandoned(reign.view(), {}, world.clock.monotonic())

@@ -1,4 +1,4 @@
-"""A term in every leader epoch, so that the log's past stays known; and what people settle where it does not."""
+"""A term in every leader epoch, so that the log's past stays known; and people's decisions where it does not."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NewWorld = Callable[..., World]
 
 
 def retention_takes_all(world: World) -> None:
-    """Kafka's own: the active segment too. The checkpoint keeps the last epoch, at the end."""
+    """Apply Kafka's own retention to the active segment too. The checkpoint keeps the last epoch, at the end."""
     world.broker.delete_records_on(BrokerId(1), world.name, 0, Offset(world.end()))
     epoch, end = world.checkpoint()[-1][0], world.end()
     for file in world.folder.glob("*.*"):
@@ -44,7 +44,7 @@ def retention_takes_all(world: World) -> None:
 
 
 def away_for_an_epoch(world: World) -> Process:
-    """Copied and trimmed; then an epoch that no agent saw, of which Kafka keeps nothing; then a new leadership."""
+    """Copy and trim; then comes an epoch that no agent saw and Kafka does not keep; then a new leadership."""
     world.process().work()
     world.retire()
     world.elect_here()
@@ -57,7 +57,7 @@ def away_for_an_epoch(world: World) -> Process:
 
 
 def settle(world: World, process: Process, lineage: Lineage) -> str:
-    """Append a settled lineage, of which the agent hears."""
+    """Append a settled lineage that reaches the agent."""
     fact = LineageSettled(world.partition, FactId.of(b"settled by a man"), lineage, "ops", TimestampMs(7))
     world.topic.append(0, key_of(fact), encode_fact(fact))
     process.view.require_fresh(0, 0)
@@ -108,7 +108,7 @@ def test_what_is_remote_stays_readable_when_retention_takes_all_after_a_restart(
 
 
 def test_where_an_emptied_log_goes_on_is_said_though_nothing_is_known_to_be_remote(new_world: NewWorld) -> None:
-    """A copy of which the agent does not know yet that it ended may be."""
+    """A copy may be remote of which the agent does not know yet that it ended."""
     world = new_world("big")
     process = world.process()
     worker = process.work()
@@ -131,7 +131,7 @@ def test_an_epoch_goes_on_where_the_log_began_only_if_the_newest_term_knew_nothi
 
 
 def test_a_term_of_a_recovery_does_not_say_how_the_next_epoch_began() -> None:
-    """It names where the log begins now; the epoch may have begun below that, on another branch."""
+    """It names the present log start; the epoch may have begun below that, on another branch."""
     build = Build()
     recovered = replace_fact(
         build.leader(0, 3, lineage=Lineage.of((0, 0))), local_start=Offset(15), broker_id=RECOVERER

@@ -1,4 +1,4 @@
-"""A copy hides what its markers say was aborted, whatever the broker's transaction index has become."""
+"""A copy hides the transactions that its markers abort, whatever the broker's transaction index has become."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_a_damaged_snapshot_is_none(new_world: NewWorld) -> None:
 
 
 def test_a_segment_in_which_no_open_transaction_ends_is_passed_over(new_world: NewWorld) -> None:
-    """Its producer snapshot shows that: what lies behind a segment is not read as long as a long transaction lasts."""
+    """Its producer snapshot shows that: segments behind it are not read for as long as a long transaction lasts."""
     world = new_world("opentxn")
     first, between = world.rolled[1], world.rolled[2]
     opened = open_before(between, world.file(between, ".snapshot").read_bytes(), "snapshot").transactions

@@ -1,4 +1,4 @@
-"""Trimming gives local data up only for whole, checked objects, through one request to the agent's own broker."""
+"""Trimming deletes local data only for whole, checked objects, through one request to the agent's own broker."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_trim_moves_the_brokers_start_to_the_end_of_what_is_copied(world: Worl
 
 
 def test_what_lies_below_the_log_start_needs_nothing_in_its_place(two_expire: Expiry, world: World) -> None:
-    """Our retention is shorter than the broker's: what it gave up is still in the broker's log, and nowhere else."""
+    """Our retention is shorter than the broker's: records that ours deleted are in the broker's log, only there."""
     two_expire.work()
     assert world.local_start() == 0
     process = world.process()
@@ -188,7 +188,7 @@ def test_an_order_to_pause_that_lands_after_the_decision_stops_the_trim(step: st
 
 
 def test_an_intention_that_does_not_stand_any_more_is_not_carried_out(world: World) -> None:
-    """It was erased: afterwards it would be unknown what cut the log."""
+    """The fact was erased: afterwards the cause of the cut would be unknown."""
     process = world.process()
 
     def erase() -> None:

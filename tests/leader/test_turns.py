@@ -1,4 +1,4 @@
-"""Kinds of acts in turns: none starves, what fails waits for itself, and what an order stops."""
+"""Kinds of operations take turns: none starves, a failing one waits alone, and an order stops some."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Azure Blob Storage on azurite: the whole contract, and a network that fails.
 
 Where azurite 3.35 is not Azure:
-- a put with ``If-None-Match: *`` meets blocks that nobody committed as if they were an object (409). A commit does not,
-  so that is what the store does then, wherever it happens;
+- a put with ``If-None-Match: *`` treats uncommitted blocks as an object (409). A commit does not,
+  so the store then commits, wherever it happens;
 - a range that begins at the object's end is answered with no bytes instead of 416;
 - accounts with hierarchical names do not exist there: their folders are made by hand below.
 """
@@ -39,7 +39,7 @@ from .cloud_stores import azure_store as azure_store
 from .cloud_stores import broken_azure_store as broken_azure_store
 from .faulty_proxy import Fault, FaultyProxy
 
-pytestmark = pytest.mark.slow  # azurite takes its time: a minute on a busy machine
+pytestmark = pytest.mark.slow  # azurite is slow: a minute on a busy machine
 
 
 @pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.name)
@@ -48,7 +48,7 @@ def test_the_store_keeps_its_promise(azure_store: AzureStore, promise: Promise) 
 
 
 def at(fault: str, method: str, *numbers: int, part: str = "") -> Fault:
-    """The fault at these requests of the method (whose path has ``part``), counted from 0; at all without numbers."""
+    """Return the fault at these requests of the method (whose path has ``part``), from 0; without numbers at all."""
     count = itertools.count()
     return lambda asked, path: (
         fault if asked == method and part in path and (next(count) in numbers or not numbers) else None

@@ -1,4 +1,4 @@
-"""A small read of a compressed chunk opens what it needs of it, and who reads on gets the rest, whole and checked."""
+"""A small read of a compressed chunk opens only a part of it; reading on opens the rest, whole and checked."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_damage_behind_what_was_read_is_told_to_who_reads_on_and_not_kept(store:
     sound = store.get(BASE_KEY + ".log")
     cache = ChunkCache(100 * MIB)
     reader = reader_of(store, cache)
-    reader.log.checksums = ()  # as of a release that kept none
+    reader.log.checksums = ()  # as in a release that kept none
     end = stored_bytes(reader, 0)
     replace(store, sound[: end - 2000] + bytes(2000) + sound[end:])
     assert read(reader, 0, 100) == LOG[:100]
@@ -160,7 +160,7 @@ def test_a_frame_that_wants_more_memory_than_its_chunk_is_opened_as_a_whole() ->
         compression_params=zstandard.ZstdCompressionParameters(window_log=27)
     ).compressobj()
     data = frame.compress(plain) + frame.flush()
-    # RFC 8878, 3.1.1.1: the same frame, and says its size
+    # RFC 8878, 3.1.1.1: the same frame, with its size
     wide = data[:4] + bytes([data[4] | 2 << 6]) + data[5:6] + CHUNK.to_bytes(4, "little") + data[6:]
     assert zstandard.get_frame_parameters(wide).window_size == 1 << 27
     assert zstandard.ZstdDecompressor().decompress(wide) == plain

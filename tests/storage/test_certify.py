@@ -1,4 +1,4 @@
-"""A certificate says the truth: it names the one promise that is broken, and leaves nothing behind."""
+"""A certificate is true: it names the one promise that is broken, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ CASES = [
 
 @pytest.fixture
 def proxy(s3_endpoint: str) -> Iterator[BreakingProxy]:
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # a line a request, and there are thousands
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # one line for each of thousands of requests
     proxy = BreakingProxy(s3_endpoint)
     yield proxy
     proxy.close()
@@ -47,7 +47,7 @@ def proxy(s3_endpoint: str) -> Iterator[BreakingProxy]:
 
 @pytest.fixture
 def proxied(proxy: BreakingProxy, s3_bucket: str) -> Iterator[S3Store]:
-    """Repeats: moto answers 500 now and then to a read that meets a replacement (its buffer is closed meanwhile)."""
+    """A store that repeats: moto at times answers 500 to a read that meets a replacement (its buffer is closed)."""
     options = StoreOptions(proxy.endpoint, "us-east-1", credentials=("test", "test"), max_attempts=3)
     store = S3Store(s3_bucket, "some/prefix", options, ManualClock())
     yield store
@@ -92,7 +92,7 @@ def test_it_is_the_first_one_that_a_whole_run_names(
 
 
 class Normalising(MemoryStore):
-    """Takes keys that other stores would refuse or change."""
+    """A store that takes keys that others would refuse or change."""
 
     def head(self, key: str) -> ObjectInfo:
         return super().head(key.replace("//", "/"))
@@ -128,13 +128,13 @@ def test_what_an_interrupted_check_wrote_is_removed() -> None:
 
 
 class Ghosts(MemoryStore):
-    """Shows in no listing what it has, and deletes nothing in batches."""
+    """A store that lists nothing of what it has, and deletes nothing in batches."""
 
     def list(self, prefix: str = "", start_after: str | None = None) -> Iterator[ObjectInfo]:
         return iter(())
 
     def delete_many(self, keys: object) -> None:
-        """Success, as it says."""
+        """Report success, but delete nothing."""
 
 
 def test_a_store_that_hides_and_keeps_objects_is_cleaned_all_the_same() -> None:
@@ -146,7 +146,7 @@ def test_a_store_that_hides_and_keeps_objects_is_cleaned_all_the_same() -> None:
 
 
 class PrefixBlind(MemoryStore):
-    """Lists everything, whatever the prefix: objects and unfinished uploads of others, too."""
+    """A store that lists everything, whatever the prefix: objects and unfinished uploads of others, too."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The chunk cache: bounded, one load a chunk, and one request for chunks that lie side by side."""
+"""The chunk cache: bounded, one load for each chunk, and one request for adjacent chunks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LOG = bytes(range(256)) * 40  # 10,240 bytes: eleven chunks of 1,000
 
 
 class Watched(MemoryStore):
-    """Ranges asked of it; a test may let something happen before an answer."""
+    """A store that records the ranges asked of it; a test may let something happen before an answer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -207,7 +207,7 @@ def test_an_error_names_object_chunk_and_reason(write_segment: WriteSegment) -> 
 
 
 class InPieces(MemoryStore):
-    """As from a socket: of no size that anybody asked for."""
+    """A store that answers in pieces of odd sizes, as a socket does."""
 
     def stream_range(self, key: str, range: ByteRange, piece_bytes: int = MIB) -> Iterator[bytes]:
         return super().stream_range(key, range, 300_000)

@@ -1,4 +1,4 @@
-"""The chunk index: Aiven's own vectors, and what damage does."""
+"""The chunk index: Aiven's own vectors, and the effects of damage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The memory of chunks that come in pieces: used again, and never while anybody holds a view of it."""
+"""The memory of chunks that come in pieces: used again, and never while a view of it is held."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_nothing_waits_of_an_odd_size_or_a_very_large_one(size: int) -> None:
 
 
 def test_others_run_while_pieces_are_copied() -> None:
-    """With the lock of the interpreter held nobody would count."""
+    """If the interpreter's lock were held, no other thread would count."""
     large, counted, over = bytes(64 * MIB), [0], threading.Event()
 
     def count() -> None:
@@ -68,7 +68,7 @@ def test_others_run_while_pieces_are_copied() -> None:
     target = memoryview(bytearray(64 * MIB))
     counter = threading.Thread(target=count)
     patience = sys.getswitchinterval()
-    sys.setswitchinterval(30)  # who has the lock gives it away, or keeps it
+    sys.setswitchinterval(30)  # the holder of the lock gives it away, or keeps it
     counter.start()
     try:
         for copied in (lambda: put(target, 0, large), lambda: joined([memoryview(large)])):

@@ -1,21 +1,21 @@
 """Damaged objects of one segment: found, named, never a short read.
 
-Who finds what; *read* is whoever takes bytes through `SegmentReader`, *verify* its method, *records* stands for the CRC
-and the offsets of record batches (`log/`), which every read of records checks:
+The table says which check finds which damage: *read* is any read by `SegmentReader`, *verify* its method, *records* the
+CRC and the offsets of record batches (`log/`), which every read of records checks:
 
 | damage                           | plain           | zstd            | AES-GCM, with zstd or not          |
-|----------------------------------|-----------------|-----------------|------------------------------------|
-| missing, truncated               | read            | read            | read                               |
-| extended                         | verify          | verify          | verify                             |
-| a bit flipped                    | records, verify | read or verify¹ | read                               |
-| chunks swapped, re-ordered       | records, verify | read or verify¹ | read; of equal size records, verify² |
-| another segment's object         | verify          | read or verify  | read: it has another data key      |
-| a manifest without its blanks    | -               | -               | verify                             |
-| a manifest with other bytes      | opening, reading or verify, or it changes nothing that is read        |
-| another segment's manifest       | verify, against the fact                                              |
+|----------------------------------|-----------------|-----------------|------------------------------------| | missing,
+truncated               | read            | read            | read                               | | extended
+| verify          | verify          | verify                             | | a bit flipped                    | records,
+verify | read or verify¹ | read                               | | chunks swapped, re-ordered       | records, verify |
+read or verify¹ | read; of equal size records, verify² | | another segment's object         | verify          | read or
+verify  | read: it has another data key      | | a manifest without its blanks    | -               | -               |
+verify                             | | a manifest with other bytes      | opening, reading or verify, or it changes
+nothing that is read        | | another segment's manifest       | verify, against the fact
+|
 
-¹ zstd frames have no checksum (Aiven's have none): a flip may unpack to other bytes of the same length.
-² The AAD of Aiven's format has no chunk number: tests/fetch/test_swapped_chunks.py shows what records say to that.
+¹ zstd frames have no checksum (Aiven's have none): a flip may unpack to other bytes of the same length. ² The AAD of
+Aiven's format has no chunk number: tests/fetch/test_swapped_chunks.py shows what records say to that.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ R = TypeVar("R")
 
 
 def some_log(log_bytes: int = 10_240) -> bytes:
-    """Other bytes at every call."""
+    """Return different bytes at every call."""
     return b"".join(CHANCE.choices(WORDS, k=log_bytes))[:log_bytes]
 
 
 @dataclass(frozen=True)
 class Segment:
-    """One that is whole, to take objects from."""
+    """A whole segment, from which objects are taken."""
 
     store: MemoryStore
     log: bytes
@@ -65,7 +65,7 @@ class Segment:
 
     @property
     def borders(self) -> list[int]:
-        """Where chunks begin and end in the log object."""
+        """Return where chunks begin and end in the log object."""
         chunks = self.reader(self.store).manifest.chunks
         return [0, *(chunk.stored_stop for chunk in chunks)]
 
@@ -82,7 +82,7 @@ class Segment:
         return [reader.indexes(kind) for kind in IndexKind]
 
     def damaged(self, key: str, data: bytes | None) -> MemoryStore:
-        """A store with one object replaced, or without it."""
+        """Return a store with one object replaced, or without it."""
         store = MemoryStore()
         for each in (LOG_KEY, INDEXES_KEY, MANIFEST_KEY):
             if each != key:
@@ -111,7 +111,7 @@ def new_segment(write_segment: WriteSegment, compression: Compression, encrypted
 
 
 def places(borders: list[int], more: int = 20) -> list[int]:
-    """At, before and after every border, and anywhere."""
+    """Return positions at, before and after every border, and anywhere."""
     near = {at + step for at in borders for step in (-1, 0, 1)}
     return sorted(at for at in near | {CHANCE.randrange(borders[-1]) for _ in range(more)} if 0 <= at < borders[-1])
 
@@ -125,7 +125,7 @@ def cut(data: bytes, borders: list[int]) -> list[bytes]:
 
 
 def orders(count: int) -> Iterator[list[int]]:
-    """Neighbours swapped, the first and the last, all reversed, all moved by one, and any."""
+    """Yield orders: neighbours swapped, the first and the last, all reversed, all moved by one, and any."""
     whole = list(range(count))
     for one, other in [*itertools.pairwise(whole), (0, count - 1)]:
         yield [other if at == one else one if at == other else at for at in whole]
@@ -144,7 +144,7 @@ def tried(read: Callable[[], R]) -> R | CorruptData:
 
 
 def log_or_error(segment: Segment, store: MemoryStore) -> bytes | CorruptData:
-    """Through every way to read: all at once, and each chunk by itself. An error names object and chunk."""
+    """Read in every way: all at once, and each chunk by itself. An error names object and chunk."""
     reader = segment.reader(store)
     log = tried(lambda: b"".join(reader.read_log()))
     chunks = reader.manifest.chunks
@@ -205,7 +205,7 @@ def test_a_flipped_bit_of_the_log_is_found(segment: Segment) -> None:
             assert found.facts["chunk"] == next(chunk for chunk, stop in enumerate(borders[1:]) if stop > at)
         else:
             assert not segment.encrypted, "an encrypted chunk opened although it was changed"
-            assert found != segment.log or segment.compressed  # a few bits of a frame mean nothing
+            assert found != segment.log or segment.compressed  # a few bits of a frame have no meaning
         if found != segment.log:
             assert_verify_finds(segment, store, LOG_KEY)
 
@@ -251,7 +251,7 @@ def test_a_missing_object_is_not_found_under_its_own_name(segment: Segment, key:
 
 
 def indexes_or_error(segment: Segment, store: MemoryStore) -> list[bytes | None] | CorruptData:
-    """Each index by itself; an error names object and position."""
+    """Read each index by itself; an error names object and position."""
     found = tried(lambda: segment.indexes(store))
     if isinstance(found, CorruptData):
         assert found.facts["file"] == INDEXES_KEY
@@ -310,7 +310,7 @@ def test_a_manifest_that_is_cut_off_or_extended_opens_nothing(segment: Segment) 
 
 
 def test_a_manifest_that_lost_only_blanks_is_read_and_found_by_verify(segment: Segment) -> None:
-    """An encrypted one ends in blanks, for a longer key to come (docs/decisions/0018)."""
+    """An encrypted manifest ends in blanks, for a longer key to come (docs/decisions/0018)."""
     stored = segment.store.get(MANIFEST_KEY)
     record = stored.rstrip(b" ")
     assert (record != stored) is segment.encrypted

@@ -1,4 +1,4 @@
-"""What a folder stores goes past the page cache, whole and in order, on file systems that can and those that cannot."""
+"""Files of a folder store bypass the page cache, whole and in order, on file systems that can and those that cannot."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SIZES = [0, 1, PAGE, BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1, 2 * BLOCK_BY
 
 @contextmanager
 def written(path: Path, data: bytes, piece_bytes: int) -> Iterator[int]:
-    """The file's descriptor, after `DirectFile.sync`."""
+    """Yield the file's descriptor, after `DirectFile.sync`."""
     descriptor = os.open(path, os.O_CREAT | os.O_WRONLY)
     try:
         file = DirectFile(descriptor)

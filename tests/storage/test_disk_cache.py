@@ -1,4 +1,4 @@
-"""The disk cache: it may lose anything at any time, and never serves what is wrong."""
+"""The disk cache: it may lose anything at any time, and never serves wrong bytes."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def test_no_other_user_may_read_it(folder: Path) -> None:
 
 @pytest.fixture
 def small_files() -> Iterator[None]:
-    """No file of this process may grow above 64 KiB: what a full disk is to a writer."""
+    """Limit files of this process to 64 KiB: to a writer this is a full disk."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (65536, limits[1]))

@@ -280,7 +280,7 @@ def test_a_folder_that_goes_away_under_a_write_is_not_made_anew(tmp_path: Path, 
 
 
 def test_a_folder_that_is_away_when_it_is_opened_is_unavailable_not_made_anew(tmp_path: Path) -> None:
-    """Else an agent that starts before the disk is mounted copies beside it, and finds every object "gone"."""
+    """Otherwise an agent that starts before the disk is mounted copies to the wrong disk, and misses every object."""
     disk = tmp_path / "disk"
     open_store(disk.as_uri(), make=True).put_if_absent("a", b"x")
     for mount_point in (False, True):  # nothing there; an empty folder for the disk

@@ -1,7 +1,7 @@
 """Google Cloud Storage on fake-gcs-server: the whole contract, and a network that fails.
 
 Where fake-gcs-server 1.56 is not Google:
-- it never checks credentials, so no test here says anything about permissions;
+- it never checks credentials, so no test here shows anything about permissions;
 - a part that arrives twice is kept twice, where Google ignores bytes it has; ``x-goog-hash`` of the last part is not
   compared. So a lost answer within an upload damages the object there, which we must notice; that the upload goes on at
   Google is shown on `GoogleSession`, a twin of what Google documents;
@@ -62,7 +62,7 @@ def test_the_store_keeps_its_promise(gcs_store: GcsStore, promise: Promise) -> N
 
 
 def at(fault: str, method: str, *numbers: int) -> Fault:
-    """The fault at these requests of the method, counted from 0; at all of them without numbers."""
+    """Return the fault at these requests of the method, counted from 0; at all of them without numbers."""
     count = itertools.count()
     return lambda asked, path: fault if asked == method and (next(count) in numbers or not numbers) else None
 
@@ -283,7 +283,7 @@ def test_every_answer_has_its_error(status: int, code: str, reason: str, expecte
 
 
 class GoogleSession:
-    """A resumable session as Google documents it: keeps as much of a part as it likes, ignores what it has.
+    """A resumable session as Google documents it: keeps as much of a part as it likes, ignores bytes that it has.
 
     ``mishaps``: for each request in turn, how many bytes of it are kept (None: all), and whether the answer is lost.
     """

@@ -1,4 +1,4 @@
-"""The key ring: wraps under one key, opens under many, and says what is wrong with it."""
+"""The key ring: it wraps under one key, opens under many, and its errors name the fault."""
 
 from __future__ import annotations
 

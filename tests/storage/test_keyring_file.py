@@ -1,4 +1,4 @@
-"""A rotation acts without a restart, and a damaged file changes nothing but what is said of it."""
+"""A rotation acts without a restart; a damaged file is reported, and changes nothing else."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DATA_KEY = bytes(32)
 
 
 def put(folder: Path, active: str, *key_ids: str) -> Path:
-    """The ring of the process, replaced as `keys new` does it."""
+    """Write the ring of the process as `keys new` replaces it."""
     made = write_ring(folder, active, *key_ids)
     return made.replace(folder / "keyring.toml")
 

@@ -60,7 +60,7 @@ Connect = Callable[..., S3Store]
 
 @pytest.fixture
 def connect(versitygw_bucket: str) -> Iterator[Connect]:
-    """``connect(endpoint)``: a store that sends one part at a time, so that its requests have an order."""
+    """Yield ``connect(endpoint)``: a store that sends one part at a time, so that its requests have an order."""
     stores: list[S3Store] = []
 
     def connect(endpoint: str, clock: Clock | None = None, events: list[Event] | None = None, **more: Any) -> S3Store:
@@ -83,7 +83,7 @@ def connect(versitygw_bucket: str) -> Iterator[Connect]:
 
 @pytest.fixture
 def honest(connect: Connect, versitygw_endpoint: str) -> S3Store:
-    """The store itself, past every proxy."""
+    """Return the store itself, without any proxy."""
     return connect(versitygw_endpoint)
 
 
@@ -96,7 +96,7 @@ def outcome_of(write: Callable[[], object]) -> TierstateError | None:
 
 
 def assert_whole_or_absent(honest: S3Store, data: bytes, outcome: TierstateError | None) -> None:
-    """Success means whole; an error says that nobody knows, and then it is still whole or not there at all."""
+    """Success means whole; after an error the outcome is unknown, and the object is whole or absent."""
     assert outcome is None or isinstance(outcome, (StorageUnavailable, Throttled))
     try:
         assert honest.get(KEY) == data
@@ -105,7 +105,7 @@ def assert_whole_or_absent(honest: S3Store, data: bytes, outcome: TierstateError
 
 
 def sweep(store: S3Store) -> int:
-    """Aborts what is unfinished; how many there were."""
+    """Abort all unfinished uploads; return how many there were."""
     left = list(store.unfinished_uploads())
     for upload in left:
         store.abort_upload(upload)
@@ -178,7 +178,7 @@ def test_a_slow_uplink_is_not_a_dead_one(toxics: Toxics, connect: Connect, hones
     store = connect(toxics.endpoint, connect_timeout=0.5, max_attempts=1, part_bytes=16 * MIB)
     toxics.add(
         "bandwidth", "upstream", rate=8000
-    )  # sending a part takes seconds, and a socket's time-out is half of one
+    )  # sending a part takes seconds, and a socket's timeout is half of one
     assert store.put_stream(KEY, [bytes(17 * MIB)]) == 17 * MIB
     assert honest.head(KEY).size == 17 * MIB
 
@@ -216,7 +216,7 @@ def test_a_body_that_ends_early_again_and_again_is_continued_while_it_moves(
 
 
 def _nth(fault: str, number: int, times: int = 1) -> Callable[[str, str], str | None]:
-    """The fault for ``times`` requests, from the one with this number on."""
+    """Return the fault for ``times`` requests, from this number on."""
     count = itertools.count()
     return lambda method, path: fault if number <= next(count) < number + times else None
 
@@ -244,7 +244,7 @@ def test_a_request_that_arrives_twice_harms_no_upload(
     proxy.fault = _nth("deliver twice", number)
     assert store.put_stream(KEY, PIECES) == len(WHOLE)
     assert honest.get(KEY) == WHOLE
-    # Nobody was told of the upload that a second "create" began: it is found, not known.
+    # The upload that a second "create" began is unknown to its writer: a listing finds it.
     assert sweep(honest) == (1 if number == 0 else 0)
 
 

@@ -1,4 +1,4 @@
-"""Manifests: written byte for byte as Aiven's, read as strictly as Aiven's reader, extended where it does not look."""
+"""Manifests: written byte for byte as Aiven's, read as strictly as Aiven's reader does, extended where it is blind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A new key in a ring: it only adds, keeps what people wrote, and private keys are private."""
+"""A new key in a ring: it is only added, other text is kept, and private keys are private."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store's URL: what it opens, and what is said about a wrong one."""
+"""The URL of a store: the store that it opens, and the errors for a wrong one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The byte rate of copies as a real S3 server sees it: parts that are sent again are paid for, too."""
+"""The byte rate of copies as a real S3 server sees it: parts that are sent again count, too."""
 
 from __future__ import annotations
 

@@ -28,14 +28,14 @@ ONE = bytes(MIB)
 
 
 def blocked(act: Callable[[], object]) -> threading.Thread:
-    """A thread that has begun ``act``."""
+    """Return a thread that has begun ``act``."""
     thread = threading.Thread(target=act, daemon=True)
     thread.start()
     return thread
 
 
 def can_take(share: UploadShare) -> bool:
-    """Whether it gets one part more without anybody giving one back; it is left waiting otherwise."""
+    """Return whether it gets one part more while none is given back; otherwise it is left waiting."""
     thread = blocked(share.take)
     thread.join(0.2)
     return not thread.is_alive()
@@ -148,7 +148,7 @@ def pieces(count: int) -> Iterator[bytes]:
 
 
 def peak_of(store: ObjectStore, uploads: int) -> int:
-    """The most bytes that so many uploads of 20 MiB at once allocate; what hangs in cycles counts, too."""
+    """Return the peak of bytes that so many uploads of 20 MiB at once allocate; garbage in cycles counts, too."""
     store.put_stream("before", pieces(11), part_bytes=PART)
     gc.collect()
     gc.disable()

@@ -1,7 +1,7 @@
 """The policies of `deploy/policies/`: all that agents and readers ask of a store, and nothing else.
 
 moto decides by S3's policies. No emulator decides by Google's roles or Azure's: there the calls of our own code are
-counted, and each stands in a table beside the permission that the cloud's documentation names for it.
+counted, and a table gives each the permission that the cloud's documentation names for it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ ROOT_KEYS = {"aws_access_key_id": "test", "aws_secret_access_key": "test"}
 
 @pytest.fixture
 def guarded(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], S3Store]:
-    """Opens a bucket with one object as a user who may what a policy says, and no more."""
+    """Return a function that opens a bucket with one object as a user who has only the rights of a policy."""
     number = next(_numbers)
     bucket = f"guarded-{os.getpid()}-{number}"
     root: dict[str, Any] = {"endpoint_url": s3_endpoint, "region_name": "us-east-1", **ROOT_KEYS}
@@ -71,7 +71,7 @@ def guarded(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[Any]
 
 
 def for_moto(document: Any) -> Any:
-    """moto asks for the right to delete many objects at the bucket; S3 asks at each object."""
+    """Adapt a policy: moto asks for the right to delete many objects at the bucket; S3 asks at each object."""
     for statement in document["Statement"]:
         if "s3:DeleteObject" in statement["Action"]:
             statement["Resource"] = [statement["Resource"], "arn:aws:s3:::BUCKET"]
@@ -148,7 +148,7 @@ def test_every_right_of_a_policy_is_needed(name: str, action: str, guarded: Call
 
 
 def test_nobody_may_remove_versions_or_change_the_bucket() -> None:
-    """So that whoever takes an agent's credentials destroys nothing that versions keep."""
+    """With an agent's credentials an intruder destroys nothing that versions keep."""
     for name in ("s3-agent.json", "s3-reader.json"):
         assert [each for each in s3_actions(name) if "Version" in each or "*" in each or ":PutBucket" in each] == []
 
@@ -200,7 +200,7 @@ CLIENTS = {"_client", "_bucket", "_session", "_transport", "_container", "_crede
 
 
 def calls(pattern: str) -> set[str]:
-    """Methods of a cloud's client that our store names: called, or handed to what repeats the call."""
+    """Return the methods of a cloud's client that our store names: called, or passed to a function that repeats."""
     found = set()
     for file in (ROOT / "storage").glob(pattern):
         for node in ast.walk(ast.parse(file.read_text())):
@@ -253,7 +253,7 @@ def test_the_roles_of_azure_have_what_the_calls_need_and_no_more() -> None:
 
 
 def test_readers_only_read() -> None:
-    """The rooms that hold no agent: what they ask of a store is what a reader's policy allows."""
+    """The packages without an agent ask only for what a reader's policy allows."""
     writing = {"put_if_absent", "put_stream", "delete", "delete_many", "replace_if_same", "abort_upload"}
     for room in ("api", "consumer", "fetch", "spark"):
         for file in (ROOT / room).rglob("*.py"):

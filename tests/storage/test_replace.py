@@ -1,4 +1,4 @@
-"""The one overwrite there is: of what the caller has seen, whole, and never of what is gone."""
+"""The only overwrite: of the object that the caller has seen, whole, and never of a deleted one."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_what_is_gone_does_not_come_back(store: ObjectStore) -> None:
 
 
 def test_a_folder_replaces_under_the_lock_that_deletes_take(tmp_path: Path) -> None:
-    """Between compare and rename nobody deletes: what was deleted would be there again."""
+    """No delete happens between compare and rename: a deleted object would be there again."""
     store = DirectoryStore(tmp_path / "store")
     store.put_if_absent("a", b"old")
     deleted = threading.Event()

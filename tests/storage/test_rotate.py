@@ -1,4 +1,4 @@
-"""Wrapping a manifest's data key anew: the chunks stay readable, and not one other byte changes."""
+"""A manifest's data key is wrapped again: the chunks stay readable, and no other byte changes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .key_rings import load_ring, write_ring
 
 @pytest.fixture
 def both(tmp_path: Path) -> KeyRing:
-    """Aiven's golden ``key1`` and a fresh, active ``second``."""
+    """Return a ring of Aiven's golden ``key1`` and a fresh, active ``second``."""
     old = KeyRing.load(DATA / "aiven-kafka" / "keyring.toml")
     new = load_ring(tmp_path, "second", "second")
     return KeyRing("second", {**old.keys, **new.keys})
@@ -48,7 +48,7 @@ def test_a_rewrapped_segment_reads_with_the_new_key_alone(golden: Golden, both: 
 
 
 def test_nothing_but_the_data_key_changes(golden: Golden, both: KeyRing) -> None:
-    """Also not what no reader of ours understands, nor its order, numbers and blanks."""
+    """Fields that our readers do not understand stay too, with their order, numbers and blanks."""
     plain = golden("aiven/zstd-aes").object(ObjectKind.MANIFEST).decode()
     record = json.loads(plain)
     strange = '{"x": 1e40, "n": 12345678901234567890, "f": 1.10,"dataKey" : "k:AA==", "t":"\\u00e4\\/"}'
@@ -122,7 +122,7 @@ def test_a_manifest_that_names_its_data_key_twice_is_refused(golden: Golden, bot
 
 
 def test_a_manifest_that_hides_its_data_key_behind_another_is_refused(golden: Golden, both: KeyRing) -> None:
-    """Only the other one would be exchanged: what was changed is read again before it counts."""
+    """Only the other key would be replaced: the change is read again before it counts."""
     text = golden("aiven/zstd-aes").object(ObjectKind.MANIFEST).decode()
     data_key = json.dumps(json.loads(text)["encryption"]["dataKey"])
     hidden = text.replace('"dataKey"', '"data\\u004bey"', 1)
@@ -132,7 +132,7 @@ def test_a_manifest_that_hides_its_data_key_behind_another_is_refused(golden: Go
 
 
 def test_nothing_goes_back_to_an_older_key_unless_it_is_said(golden: Golden, both: KeyRing) -> None:
-    """A ring that still names the old key as active is one that somebody forgot to change."""
+    """A ring that still names the old key as active was probably not updated."""
     segment = golden("aiven/zstd-aes")
     assert [each.outcome for each in rotate_all(segment.store, both, Rotation(execute=True))] == [Outcome.ROTATED]
     forgotten = KeyRing("key1", both.keys)
@@ -163,7 +163,7 @@ def test_a_ring_file_of_two_keys_rotates_too(golden: Golden, tmp_path: Path) -> 
 
 
 def encrypted(store: ObjectStore, write_segment: WriteSegment, ring: KeyRing, log: bytes) -> RemoteSegment:
-    """A segment of ours as an agent with this ring writes it; its descriptor."""
+    """Write a segment as an agent with this ring does; return its descriptor."""
     plain = MemoryStore()
     write_segment(plain, log)
     manifest = parse_manifest(plain.get(object_key(BASE_KEY, ObjectKind.MANIFEST)), source="m")
@@ -200,7 +200,7 @@ def encrypted(store: ObjectStore, write_segment: WriteSegment, ring: KeyRing, lo
 
 @pytest.fixture(scope="module")
 def rings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, KeyRing]:
-    """By id, of one key each: ids and RSA keys of several lengths."""
+    """Return rings of one key each, by id: ids and RSA keys of several lengths."""
     folder = tmp_path_factory.mktemp("rings")
     bits = {"old": 3072, "2": 2048, "a-much-longer-id-than-before": 4096}
     return {key_id: KeyRing.load(write_ring(folder, key_id, key_id, bits=size)) for key_id, size in bits.items()}
@@ -210,7 +210,7 @@ def rings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, KeyRing]:
 def test_a_rotated_segment_of_ours_is_what_its_fact_says_to_the_byte(
     store: ObjectStore, write_segment: WriteSegment, rings: dict[str, KeyRing], new_id: str
 ) -> None:
-    """Sizes too, whatever the new key: nobody who compares a manifest with its fact needs to know of rotations."""
+    """Sizes stay too, whatever the new key: comparing a manifest with its fact needs no knowledge of rotations."""
     old, new = rings["old"], rings[new_id]
     log = bytes(range(256)) * 17
     fact = encrypted(store, write_segment, old, log)
@@ -237,7 +237,7 @@ def test_a_reader_with_the_manifest_of_before_goes_on(write_segment: WriteSegmen
 
 
 def bucket(golden: Golden) -> MemoryStore:
-    """One encrypted segment of Aiven's, one that is not."""
+    """Return a store with one encrypted segment of Aiven's, and one that is not."""
     store = golden("aiven/zstd-aes").store
     assert isinstance(store, MemoryStore)
     other = golden("aiven/plain").store

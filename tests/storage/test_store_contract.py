@@ -22,7 +22,7 @@ def test_the_store_keeps_its_promise(request: pytest.FixtureRequest, store: Obje
 
 
 class OverwritingStore(MemoryStore):
-    """Ignores the condition, as some S3 compatibles do."""
+    """A store that ignores the condition, as some S3 compatibles do."""
 
     def put_if_absent(self, key: str, data: Data) -> None:
         self.delete(key)

@@ -1,4 +1,4 @@
-"""A store that does not answer is told of without waiting for it."""
+"""A store that does not answer is reported without waiting for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""On a real store: the parts of a dead attempt's upload go, those of a living one and of others do not."""
+"""On a real store, the parts of a dead attempt's upload are deleted, those of a living one and of others are not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the plain log to what is stored: Aiven's forms, a pipeline that overlaps, ends whole and stays small."""
+"""From the plain log to the stored bytes: Aiven's forms, a pipeline that overlaps, ends whole and stays small."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LOG_KEY = object_key(BASE_KEY, ObjectKind.LOG)
 
 
 class NoWrapping:
-    """A key ring for what is never read back."""
+    """A key wrapper for data that is never read back."""
 
     def wrap(self, data_key: bytes) -> tuple[str, bytes, str]:
         return "none", data_key, "fingerprint"
@@ -40,7 +40,7 @@ FORMS = list(itertools.product(Compression, [None, CIPHER]))
 
 
 class TakingStore(MemoryStore):
-    """Keeps nothing: `put_stream` hands the pieces to a function of the test."""
+    """A store that keeps nothing: `put_stream` hands the pieces to a function of the test."""
 
     def __init__(self, take: Callable[[Iterator[Data]], None]) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ def put(
     chunk_bytes: int = 1000,
     ahead_bytes: int = 1,
 ) -> LogObject:
-    """Threads from the second byte on."""
+    """Put a log; threads are used from the second byte on."""
     compression, cipher = form
     return put_log(
         store,
@@ -221,7 +221,7 @@ def test_a_store_that_does_not_take_stops_the_reading(form: tuple[Compression, S
                 too_far.set()
             yield os.urandom(piece)
 
-    # the docstring's: three pieces and what waits; the same again to compress, with a chunk inside zstd, or to encrypt
+    # as documented: three pieces and one waiting; the same again to compress, with a chunk inside zstd, or to encrypt
     most = 3 * piece + ahead_bytes
     if form[0] is Compression.ZSTD:
         most += 3 * piece + ahead_bytes + 1000
