@@ -1,6 +1,6 @@
-"""Every step that a leader takes and cannot take back, as a row: where an agent is stopped before it.
+"""Every irreversible step of a leader, as a row: the agent is stopped before it.
 
-The steps are read from the acts' own source, so that a new one without a row here fails a test.
+The steps are read from the operations' own source, so that a new one without a row here fails a test.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ ROWS = [*COPIED, *FAILED, *EXPIRED, *ORDERED, *SWEPT]
 
 
 def steps_in_source() -> set[Point]:
-    """Every step that an act of a leader yields, as its source has it."""
+    """Return every step that an operation of a leader yields, by its source."""
     found: set[Point] = set()
     for path in Path(next(iter(tierstate.leader.__path__))).glob("*.py"):
         acts = [each for each in ast.walk(ast.parse(path.read_text())) if isinstance(each, ast.FunctionDef)]

@@ -82,7 +82,7 @@ def gap(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 def through_proxy(gap: Gap) -> list[int]:
-    """Read from earliest with Kafka's own client. It commits nothing: the offset of a group would hold the trim."""
+    """Read from the earliest offset with Kafka's own client, without commits: a group's offset would hold the trim."""
     running, address = gap.house.proxy()
     with closing(Consumer({**CONSUMER, "bootstrap.servers": address})) as consumer:
         found = all_of(consumer, gap.topic, len(gap.left))

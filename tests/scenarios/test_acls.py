@@ -40,7 +40,7 @@ def permit(house: House, user: str, rights: tuple[Right, ...], topic: str) -> No
 
 @dataclass
 class Guarded:
-    """A topic, copied and trimmed by an agent that may what is documented and no more."""
+    """A topic that was copied and trimmed by an agent with the documented rights only."""
 
     house: House
     topic: str
@@ -136,7 +136,7 @@ def readiness_with(told: str, management: str) -> str | None:
 
 
 def test_a_topic_whose_acls_were_forgotten_is_seen_everywhere_with_the_command_that_adds_them(guarded: Guarded) -> None:
-    """One that the agent sees and may not read the settings of, and one that Kafka hides from it."""
+    """The agent sees one but may not read its settings, and Kafka hides the other from it."""
     house, operator = guarded.house, guarded.user("operator")
     names = {each: f"{house.name}-{each}" for each in ("forgotten", "hidden")}
     lacks = {"forgotten": "DESCRIBE_CONFIGS", "hidden": "DESCRIBE"}
@@ -194,7 +194,7 @@ def secured(guarded: Guarded) -> dict[str, str]:
 
 
 def records_read(guarded: Guarded) -> int:
-    """By Python. The agent of other tests may have copied more since: what was there at first is asked for."""
+    """Read by Python. The agent of other tests may have copied more since: only the first records are asked for."""
     store, tier_topic = guarded.house.store.as_uri(), guarded.house.tier_topic
     found = read_records(
         secured(guarded), store, guarded.topic, 0, 0, RECORDS, settings={"tier_state.topic": tier_topic}
@@ -207,7 +207,7 @@ def test_read_records_reads_both_tiers(guarded: Guarded) -> None:
 
 
 def page(url: str, guarded: Guarded) -> tuple[int, bytes]:
-    """The first record and the last, which the broker has: by a gateway."""
+    """Read the first record and the last, which the broker has, by a gateway."""
     records = f"{url}/v1/topics/{guarded.topic}/partitions/0/records"
     first = get(f"{records}?offset=0&max_records=1", "application/x-ndjson")
     return first if first[0] != 200 else get(f"{records}?offset={RECORDS - 1}&max_records=1", "application/x-ndjson")
@@ -254,7 +254,7 @@ def is_served(ask: Callable[[], str]) -> bool:
 
 
 def refusal(ask: Callable[[], object], kind: type[Exception]) -> str:
-    """What it was refused with; empty: it was not."""
+    """Return the message of the refusal; empty if there was none."""
     try:
         ask()
     except kind as error:
@@ -268,7 +268,7 @@ def refusal(ask: Callable[[], object], kind: type[Exception]) -> str:
 def test_whoever_reads_without_a_right_is_refused_by_name_or_does_not_need_it(
     right: Right, guarded: Guarded, spark: SparkSession
 ) -> None:
-    """Every command, a gateway that ran before, `read_records` and Spark; and all of them go on when it is back."""
+    """Every command, a gateway that ran before, `read_records` and Spark; all of them go on when the right is back."""
     kind, name = right.resource.pattern(guarded.house.tier_topic, guarded.topic)
     deny = binding("reader", kind, name, right.operation, AclPermissionType.DENY)
     running, url = guarded.user("reader").gateway()
@@ -302,7 +302,7 @@ def test_the_table_of_the_documentation_is_this_one() -> None:
 def test_kafkas_own_tool_takes_every_command_of_the_page_for_production(
     tls_kafka: KafkaSandbox, tmp_path: Path
 ) -> None:
-    """It knows ``DescribeConfigs``, and not the name that the client library has for it."""
+    """The tool knows ``DescribeConfigs``, and not the name that the client library has for it."""
     shell = PageShell(
         tmp_path / "shell", {"HOST:PORT": tls_kafka.bootstrap, "orders": "acls-page", "User:": "User:page-"}
     )
@@ -322,7 +322,7 @@ def test_kafkas_own_tool_takes_every_command_of_the_page_for_production(
     assert set(re.findall(r"operation=(\w+)", done.stdout)) == known
 
 
-@pytest.mark.slow  # a right that went is missed within half a minute
+@pytest.mark.slow  # a missing right is noticed within half a minute
 @pytest.mark.parametrize("operation", [AclOperation.WRITE, AclOperation.READ], ids=["WRITE", "READ"])
 def test_an_agent_whose_right_is_taken_away_says_which_and_goes_on_when_it_is_back(
     operation: AclOperation, guarded: Guarded

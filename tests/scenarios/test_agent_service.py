@@ -1,4 +1,4 @@
-"""The agent as a service: it is gone ten seconds after SIGTERM whatever it does, and says how it is."""
+"""The agent as a service: it ends within ten seconds of SIGTERM whatever it does, and reports its state."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def house(kafka: KafkaSandbox, tmp_path: Path, request: pytest.FixtureRequest) -
 
 @pytest.fixture
 def house_own(kafka_own: KafkaSandbox, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[House]:
-    """Beside a broker that may be frozen and killed."""
+    """A house with a broker of its own that may be frozen and killed."""
     yield from opened(kafka_own, tmp_path, request.node.name)
 
 
@@ -54,7 +54,7 @@ def address(agent: Running) -> str:
 
 
 def becomes_ready(agent: Running) -> None:
-    """Fails the test with what `/readyz` says last."""
+    """Wait until the agent is ready. Fails the test with the last answer of `/readyz`."""
     said = [(0, b"")]
 
     def ready() -> bool:
@@ -68,7 +68,7 @@ def becomes_ready(agent: Running) -> None:
 
 
 def value(agent: Running, name: str) -> float:
-    """The sum of a metric's samples."""
+    """Return the sum of a metric's samples."""
     lines = [line for line in agent.metrics().splitlines() if line.startswith((f"{name} ", f"{name}{{"))]
     return sum(float(line.rpartition(" ")[2]) for line in lines)
 
@@ -92,7 +92,7 @@ def test_an_agent_that_waits_for_its_quota_stops_and_leaves_nothing_half_copied(
 
 
 class Bucket:
-    """An S3 store that can be told to answer some requests no more; `urls` of those that wait."""
+    """An S3 store that can be made to leave some requests unanswered; `urls` has the waiting ones."""
 
     def __init__(self, upstream: str) -> None:
         self.silent: Callable[[str, str], bool] = lambda method, path: False
@@ -138,7 +138,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
 def test_an_agent_whose_store_never_answers_stops_and_the_next_one_goes_on(
     house: House, bucket: Bucket, part: str
 ) -> None:
-    """While a log is uploaded, a manifest is written, a checkpoint is."""
+    """The store hangs while a log is uploaded, a manifest is written, or a checkpoint is."""
     topic = house.create("t")
     house.append(topic, 2_000)
     bucket.silent = lambda method, path: method == "PUT" and part in path
@@ -156,7 +156,7 @@ def test_an_agent_whose_store_never_answers_stops_and_the_next_one_goes_on(
 
 
 def test_an_agent_whose_broker_froze_stops(house_own: House) -> None:
-    """Metadata, a listing of groups, an append: whatever it asks, no answer comes."""
+    """Metadata, a listing of groups, an append: no request gets an answer."""
     topic = house_own.create("t")
     house_own.append(topic, 2_000)
     agent = house_own.start("agent")
@@ -290,7 +290,7 @@ def test_no_secret_of_the_settings_is_ever_said_also_when_debugging(
 
 
 def test_a_pause_reaches_an_agent_that_reigns_at_once(house: House) -> None:
-    """It is in the view that the agent tails: no captured end is waited for."""
+    """The order is in the view that the agent tails: no captured end is waited for."""
     topic = house.create("t")
     house.append(topic, 1_500)
     with house.agent() as agent:
@@ -360,7 +360,7 @@ def test_describe_asks_an_agent_where_it_says_that_others_reach_it(house: House)
 
 
 def test_describe_says_by_which_setting_the_agent_proves_objects_before_a_trim(house: House) -> None:
-    """It is the agent's own setting, not the one of the settings that the command was given."""
+    """It is the agent's own setting, not that of the settings that the command was given."""
     topic = house.create("t")
     house.append(topic, 2_000)
     for flags, proof in (("--set", "trim.proof=read"), "read"), ((), "checksum"):

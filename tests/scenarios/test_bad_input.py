@@ -1,4 +1,4 @@
-"""What people get wrong: each a clear line and its exit code, no stack trace, nothing that hangs, nothing lost."""
+"""Common mistakes: each gets a clear line and its exit code, no stack trace, nothing that hangs, nothing lost."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RECORDS = 300
 COMMANDS = (
     ("init",),
     ("init", "--dry-run"),
-    ("agent",),  # once: two beside one broker refuse each other
+    ("agent",),  # once: two agents of one broker refuse each other
     ("gateway",),
     ("topics",),
     ("describe", "t"),
@@ -49,7 +49,7 @@ def house(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 @pytest.fixture(scope="module")
 def topic(house: House) -> str:
-    """Not copied yet; an operator has deleted its first records."""
+    """Return a topic that is not copied yet; an operator has deleted its first records."""
     name = house.create("t")
     house.append(name, RECORDS)
     admin: Any = AdminClient({"bootstrap.servers": house.kafka.bootstrap, "log_level": 0})
@@ -60,7 +60,7 @@ def topic(house: House) -> str:
 
 @pytest.fixture
 def nobody() -> Iterator[str]:
-    """An address where connections are refused."""
+    """Yield an address where connections are refused."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield f"127.0.0.1:{taken.getsockname()[1]}"
@@ -68,7 +68,7 @@ def nobody() -> Iterator[str]:
 
 @pytest.fixture
 def silent() -> Iterator[str]:
-    """An address that takes connections and never says a word."""
+    """Yield an address that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         yield f"127.0.0.1:{listening.getsockname()[1]}"
 
@@ -139,7 +139,7 @@ def test_a_store_that_cannot_be_opened_ends_agent_and_gateway_with_its_reason(ho
         (tmp_path / "file").as_uri(): "the store's folder is not a folder",
         (tmp_path / "file" / "store").as_uri(): "does not exist",
     }
-    commands = ("agent", "gateway")  # by turns: two agents beside one broker refuse each other
+    commands = ("agent", "gateway")  # by turns: two agents of one broker refuse each other
     calls = [called(commands[at % 2], "--config", str(house.config), "--store", url) for at, url in enumerate(urls)]
     ended = [done for at in range(0, len(calls), 2) for done in side_by_side(calls[at : at + 2])]
     for (url, reason), done in zip(urls.items(), ended, strict=True):

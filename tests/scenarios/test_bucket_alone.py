@@ -1,4 +1,4 @@
-"""The cluster burned down, the bucket is left: what was remote is read as it was, by credentials that only read."""
+"""The cluster burned down, the bucket is left: remote records are read as before, by credentials that only read."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ RECORDS = 3_000
 
 @dataclass
 class Burned:
-    """A topic of two partitions, whose cluster is gone. ``ends``: of what was copied of each; ``before``: the digests
-    of all below that, read with brokers; ``said``: what ``topics`` said then; ``middle``: a time (ms) between two
-    rounds of copies, and ``early`` the ends of that time.
+    """A topic of two partitions, whose cluster is lost. ``ends``: the copied end of each; ``before``: the digests of
+    all below it, read with brokers; ``said``: the output of ``topics`` then; ``middle``: a time (ms) between two rounds
+    of copies, and ``early`` the ends of that time.
     """
 
     house: House
@@ -48,7 +48,7 @@ class Burned:
 
     @property
     def bucket(self) -> list[str]:
-        """Flags of somebody who has the bucket and nothing else."""
+        """Return the flags of a person who has the bucket and nothing else."""
         return ["--store", self.house.store.as_uri(), "--source", "bucket"]
 
     def json(self, *arguments: str, code: int = 0) -> Any:
@@ -64,11 +64,11 @@ def burned(kafka_own: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) ->
     house.run("init")
 
     def rolled() -> list[int]:
-        """Where the active segments begin: all before is to be copied."""
+        """Return the starts of the active segments: everything before is to be copied."""
         return [int(house.logs(topic, number)[-1].stem) for number in (0, 1)]
 
     def kept() -> list[int]:
-        """Where what is remote ends, as the bucket has it."""
+        """Return the ends of the remote records, as the bucket has them."""
         settings = settings_from({"store.url": house.store.as_uri(), "view.source": "bucket"})
         with BucketConnection(settings, tell=lambda age: None) as bucket:
             try:
@@ -180,7 +180,7 @@ def test_what_needs_a_broker_or_something_new_is_refused(burned: Burned) -> None
 
 
 def test_credentials_that_may_only_read_are_enough(burned: Burned, monkeypatch: pytest.MonkeyPatch) -> None:
-    """S3 under `deploy/policies/s3-reader.json`: a write that was tried would be refused, and the read with it."""
+    """S3 under `deploy/policies/s3-reader.json`: any attempt to write would be refused, and the read with it."""
     server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
     server.start()
     try:

@@ -1,4 +1,4 @@
-"""Every reading command against one partitioned topic that is half trimmed: what they say fits together."""
+"""Every reading command against one partitioned topic that is half trimmed: their outputs fit together."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def tiered(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 def at_once(house: House, *commands: tuple[str, ...]) -> list[str]:
-    """What each prints on stdout."""
+    """Run the commands at once; return the stdout of each."""
     calls = [partial(house.run, *command) for command in commands]
     return [done.stdout for done in side_by_side(calls)]
 
@@ -157,7 +157,7 @@ def test_topics_and_status_count_the_partitions_of_a_silent_agent_alike(tiered: 
     def in_trouble(command: str) -> dict[str, int]:
         return {each["topic"]: each["partitions_in_trouble"] for each in tiered.house.json(command, *flags)}
 
-    eventually(lambda: in_trouble("status")[tiered.topic] == 2)  # a gateway asks agents behind its answers
+    eventually(lambda: in_trouble("status")[tiered.topic] == 2)  # a gateway asks agents in the background
     assert in_trouble("topics") == in_trouble("status")
 
 
@@ -187,7 +187,7 @@ def test_replay_to_a_position_is_the_view_of_that_time(tiered: Tiered) -> None:
 
 
 def test_describe_says_of_an_agent_what_its_state_means(kafka: KafkaSandbox, tmp_path: Path) -> None:
-    """Stopped, and started again with nothing to do."""
+    """The agent is stopped, and started again with nothing to do."""
     house = House(kafka, tmp_path / "house", "commands-agent")
     house.run("init")
     topic = house.create("t")

@@ -1,4 +1,4 @@
-"""The disks of a cluster are copied, and the copy starts with the same bucket: nothing of production's is changed.
+"""The disks of a cluster are copied, and the copy starts with the same bucket: it changes nothing of production's.
 
 One broker, stopped, its folder and the agents' state folders copied; then both go on with one bucket, in any order. The
 copy keeps one segment only (``retention.bytes``), so that it would delete all others. Each house is an order.
@@ -44,7 +44,7 @@ class Side:
         return running
 
     def gives(self, what: str, reason: Reason) -> bool:
-        done = run("describe", self.topic, "--json", "--config", str(self.house.config))  # 4 where facts are lost
+        done = run("describe", self.topic, "--json", "--config", str(self.house.config))  # 4 when facts are lost
         agent = json.loads(done.stdout)[0]["agent"]
         return isinstance(agent, dict) and agent[f"{what}_reason"] == reason
 
@@ -185,7 +185,7 @@ def test_an_agent_that_was_killed_copies_at_once_and_trims_later(pairs: dict[str
 
 
 def test_a_new_history_and_deleted_records_in_a_copy_remove_nothing_of_production(pairs: dict[str, Pair]) -> None:
-    """Production went on after the copy, and is down: in the copy the topic has parted from the archive."""
+    """Production went on after the copy, and is down: in the copy the topic has diverged from the archive."""
     pair = pairs["diverged"]
     house, topic = pair.clone.house, pair.clone.topic
     pair.production.house.append(topic, RECORDS, first=RECORDS)
@@ -211,7 +211,7 @@ def test_a_new_history_and_deleted_records_in_a_copy_remove_nothing_of_productio
 
 
 def test_a_copy_that_stands_where_production_stood_deletes_nothing(tmp_path: Path) -> None:
-    """Under the same names, and a moment after production stopped: only its folders are others."""
+    """It has the same names, a moment after production stopped: only its folders are others."""
     with KafkaSandbox(folder=tmp_path / "kafka") as kafka, closing(House(kafka, tmp_path / "same", "same")) as house:
         house.run("init")
         side = Side(house, house.create("t"))

@@ -1,4 +1,4 @@
-"""Bit rot in the one file of a segment that is under no checksum: a broker shows what was aborted, a copy does not."""
+"""Bit rot in the only file of a segment without a checksum: a broker shows aborted records, a copy does not."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def house(kafka_own: KafkaSandbox, tmp_path: Path) -> Iterator[House]:
 
 
 def write_transactions(house: House, topic: str) -> None:
-    """Every third one is aborted."""
+    """Write transactions, every third of them aborted."""
     config = {"bootstrap.servers": house.kafka.bootstrap, "log_level": 0, "transactional.id": topic}
     producer: Any = Producer(config)
     producer.init_transactions(30)
@@ -48,7 +48,7 @@ def write_transactions(house: House, topic: str) -> None:
 
 
 def kafkas_consumer(house: House, topic: str, records: int) -> list[str]:
-    """Keys of so many records that Kafka's own client gets under read_committed."""
+    """Return the keys of so many records that Kafka's own client gets under read_committed."""
     config = {"bootstrap.servers": house.kafka.bootstrap, "group.id": topic, "isolation.level": "read_committed"}
     consumer: Any = Consumer(config | {"auto.offset.reset": "earliest", "enable.auto.commit": False, "log_level": 0})
     consumer.assign([TopicPartition(topic, 0, 0)])

@@ -1,4 +1,4 @@
-"""No reason without a scenario on a real broker that produces it, and a line in the docs."""
+"""Every reason has a scenario on a real broker that produces it, and a line in the docs."""
 
 from __future__ import annotations
 

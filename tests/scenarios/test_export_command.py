@@ -1,4 +1,4 @@
-"""`tierstate export` as somebody runs it: a real broker, both tiers, and processes that are killed."""
+"""`tierstate export` as people run it: a real broker, both tiers, and processes that are killed."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Lake:
         return pq.read_table(sorted((folder / (topic or self.topic)).rglob("*.parquet")), partitioning=None)
 
     def digests(self, folder: Path) -> list[tuple[int, int, str]]:
-        """As `House.digests`, of the files."""
+        """Return the digests of the files, in the form of `House.digests`."""
         found = []
         rows = self.rows(folder).sort_by([("partition", "ascending"), ("offset", "ascending")])
         for number in sorted(set(rows["partition"].to_pylist())):
@@ -72,7 +72,7 @@ class Lake:
 
 
 def remote_ends(house: House, topic: str, *flags: str) -> list[int]:
-    """Of each partition; none while the bucket knows nothing of it."""
+    """Return the remote end of each partition; none while the bucket knows nothing of it."""
     done = run("describe", topic, *flags, "--json", "--config", str(house.config))
     return [] if done.returncode else [each["highest_remote_offset"] for each in json.loads(done.stdout)]
 
@@ -111,7 +111,7 @@ def objects(place: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 def own(lake: Lake, request: pytest.FixtureRequest) -> tuple[Path, str]:
-    """A folder of this test's own, not made yet."""
+    """Return a folder of this test's own, not made yet."""
     return lake.place("".join(each if each.isalnum() else "-" for each in request.node.name))
 
 

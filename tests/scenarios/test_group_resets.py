@@ -1,4 +1,4 @@
-"""Consumer groups that move right after an agent asked where they stand: a plain consumer loses nothing to a trim."""
+"""Consumer groups that move right after an agent read their offsets: a plain consumer loses nothing to a trim."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_group_that_is_reset_and_one_that_is_new_read_every_record_although_th
 
 
 def trimmed(house: House, topic: str) -> int:
-    """The broker's start, once everything is copied and all is trimmed that may go."""
+    """Return the broker's start, once everything is copied and all is trimmed that may be."""
     (found,) = house.json("describe", f"{topic}:0")
     agent = found["agent"] if isinstance(found["agent"], dict) else {}
     settled = agent.get("not_copied_reason") == "all-copied" and agent.get("not_trimmed_reason") == "local-retention"
@@ -63,14 +63,14 @@ def trimmed(house: House, topic: str) -> int:
 
 
 def holds(house: House, topic: str, group: str) -> dict[str, Any] | None:
-    """What the agent says, once everything is copied and this group holds the trim."""
+    """Return the agent's report, once everything is copied and this group holds the trim."""
     (found,) = house.json("describe", f"{topic}:0")
     agent = found["agent"] if isinstance(found["agent"], dict) else {}
     return agent if agent.get("not_copied_reason") == "all-copied" and agent.get("held_by") == [group] else None
 
 
 def reset_to_earliest(house: House, topic: str, group: str, earliest: int) -> None:
-    """As ``kafka-consumer-groups --reset-offsets --to-earliest --execute`` does."""
+    """Reset the group as ``kafka-consumer-groups --reset-offsets --to-earliest --execute`` does."""
     admin: Any = AdminClient({"bootstrap.servers": house.kafka.bootstrap, "log_level": 0})
     wanted = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, earliest)])
     for future in admin.alter_consumer_group_offsets([wanted]).values():
@@ -78,7 +78,7 @@ def reset_to_earliest(house: House, topic: str, group: str, earliest: int) -> No
 
 
 def read(house: House, topic: str, group: str, most: int = 2 * RECORDS) -> list[int]:
-    """The offsets that a plain consumer of this group reads, to the end or so many; it commits and leaves."""
+    """Return the offsets that a plain consumer of this group reads, to the end or so many; it commits and leaves."""
     config = {"bootstrap.servers": house.kafka.bootstrap, "log_level": 0, "group.id": group}
     consumer: Any = Consumer(config | {"auto.offset.reset": "earliest", "enable.auto.commit": False})
     try:

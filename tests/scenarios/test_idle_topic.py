@@ -1,4 +1,4 @@
-"""A topic on which little is written: Kafka's retention takes its active segment, which was never rolled and copied."""
+"""A topic with few writes: Kafka's retention deletes its active segment, which was never rolled and copied."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def by_consumer(house: House, kafka: KafkaSandbox, topic: str) -> list[int]:
 
 
 def by_http(house: House, topic: str) -> list[int]:
-    """JSON lines, which are the same as the times of Arrow."""
+    """Read JSON lines by HTTP; their times equal those of Arrow."""
     running, url = house.gateway()
     found: dict[str, list[int]] = {"json": [], "arrow": []}
     for name, accept in (("json", "application/x-ndjson"), ("arrow", "application/vnd.apache.arrow.stream")):

@@ -1,4 +1,4 @@
-"""While the agent of a new leader is down: what the broker confirms is read on, a branch it lost is never served."""
+"""The agent of a new leader is down: records that the broker confirms are read, a branch it lost is never served."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.kafka
 
 
 def by_command(story: Story, folder: Path, *more: str) -> Done:
-    """``tierstate consume``, from the beginning to the end."""
+    """Run ``tierstate consume``, from the beginning to the end."""
     cluster, config = story.cluster, folder / "tierstate.toml"
     config.write_text(
         f'state_dir = "{folder / "state"}"\n[kafka]\n"bootstrap.servers" = "{story.sandbox.bootstrap}"\n'
@@ -40,7 +40,7 @@ def by_command(story: Story, folder: Path, *more: str) -> Done:
 
 
 def by_spark(story: Story, end: int) -> dict[int, bytes]:
-    """Planned as its driver does, read as its executors do."""
+    """Read with a plan as its driver makes it, by its executors' code."""
     cluster, name = story.cluster, story.topic("orders").name
     options = parse_options(
         {f"kafka.{key}": value for key, value in story.sandbox.client_config.items()}
@@ -111,7 +111,7 @@ def test_after_an_unclean_one_a_branch_that_was_lost_is_refused_by_every_route(
     produces(story_three, 8)  # 9..16 again, of another branch
 
     when.operator_deletes_records("orders", before=5)
-    then.reader("orders").reads_from(0, total=17, remote=5)  # what both branches have in common
+    then.reader("orders").reads_from(0, total=17, remote=5)  # the common records of both branches
     everybody_reads_all(story_three, tmp_path)
 
     when.operator_deletes_records("orders", before=14)

@@ -1,4 +1,4 @@
-"""The end of `_tier-state` is lost in a power cut, unarchived: the bucket tells which facts, and recover adds them."""
+"""The end of `_tier-state` is lost in a power cut, unarchived: the bucket shows the facts, and recover adds them."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def house(tmp_path: Path) -> Iterator[House]:
 
 
 def cut_tail(house: House, topic: str, kind: str, number: int) -> None:
-    """The end of `_tier-state` was never flushed: it is lost from this fact of the topic on.
+    """Lose the end of `_tier-state` from this fact of the topic on, as if it was never flushed.
 
-    So is the goodbye of the last agent, in partition 0: the heartbeat in the bucket is of nobody that the topic knows.
+    The last agent's goodbye in partition 0 is lost too: the topic does not know the heartbeat in the bucket.
     """
     facts = [each for each in house.lines("facts", topic) if each["fact"] == kind]
     cut_at = {facts[number]["tier_partition"]: facts[number]["position"]}

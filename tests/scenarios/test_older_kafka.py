@@ -1,6 +1,6 @@
-"""The main job on Kafka 3.9: copied, trimmed, read back by everybody, with transactions, across a broker restart.
+"""The main job on Kafka 3.9: copied, trimmed, read back by every reader, with transactions, across a broker restart.
 
-Every record also goes to a twin, a topic that nobody tiers: what Kafka's own client reads of it is the truth.
+Every record also goes to a twin, an untiered topic: the records that Kafka's own client reads of it are the truth.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Older:
 
 @pytest.fixture(scope="module")
 def older(kafka_older: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Older]:
-    """Tiered, the broker restarted, and tiered again; the agent has ended since."""
+    """Tier a topic, restart the broker, and tier again; the agent has ended since."""
     house = House(kafka_older, tmp_path_factory.mktemp("older") / "house", "older")
     try:
         house.run("init")

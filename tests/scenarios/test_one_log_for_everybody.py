@@ -1,6 +1,6 @@
-"""The same bytes for everybody: what Kafka's own client read before the trim, every way of reading both tiers reads
-after it; of topics of every codec, with transactions, some aborted, on both sides of the border, headers, nulls, times
-of the broker's, and holes that its cleaner left.
+"""The same bytes for every reader: all ways of reading both tiers return after the trim the records that Kafka's own
+client read before it; the topics have every codec, transactions, some aborted, on both sides of the border, headers,
+nulls, times of the broker's, and holes that its cleaner left.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ Asked = tuple[str, Isolation]
 
 @dataclass
 class Trimmed:
-    """One partition a topic. ``before``: what Kafka's own client read before anything was copied."""
+    """Topics of one partition. ``before``: records that Kafka's own client read before anything was copied."""
 
     house: House
     names: dict[str, str]
@@ -76,7 +76,7 @@ class Trimmed:
     codecs: set[str] = field(default_factory=set)
 
     def seen(self, topic: str, *flags: str) -> Seen:
-        """As a command digests it."""
+        """Return the digest of a topic by a command."""
         [(_, records, digest)] = self.house.digests(self.names[topic], *flags)
         return records, digest
 
@@ -94,7 +94,7 @@ class Trimmed:
         return dict(self.house.kafka.client_config)
 
     def border(self, topic: str) -> int:
-        """Where the local tier begins."""
+        """Return the start of the local tier."""
         first: int = self.house.json("describe", self.names[topic])[0]["local_log_start_offset"]
         return first
 
@@ -136,7 +136,7 @@ def trimmed(kafka_own: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -
 
 
 def compacted_once(house: House, topic: str) -> int:
-    """Its end. The cleaner takes what has a newer record of its key; then the topic is one that is deleted from."""
+    """Return the topic's end. The cleaner takes records with a newer one of their key; later, records expire."""
     producer: Any = Producer({**house.kafka.client_config, "log_level": 0, "batch.size": 10_000, "acks": "all"})
     for number in range(3_000):
         key = b"only %d" % number if number % 100 == 50 else b"often"

@@ -1,4 +1,4 @@
-"""``pause``, ``resume``, ``disable``, ``delete-records``, on a real broker beside a real agent that obeys them."""
+"""``pause``, ``resume``, ``disable``, ``delete-records``, on a real broker with a real agent that obeys them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def said_by_agent(house: House, topic: str, key: str) -> str:
 
 
 def copied(house: House, topic: str) -> str:
-    """Appended, copied and trimmed down to the active segment; its name."""
+    """Append, copy and trim down to the active segment; return the topic's name."""
     house.append(topic, RECORDS)
     eventually(lambda: len(house.logs(topic)) == 1)
     assert len(house.manifests(topic)) >= 3
@@ -54,7 +54,7 @@ def copied(house: House, topic: str) -> str:
 
 
 def plain_start(house: House, topic: str) -> tuple[int, int]:
-    """Where a consumer that knows nothing of tiers begins: the broker's answer, and the first record it is given."""
+    """Return the start for a consumer that knows no tiers: the broker's answer, and the first record it gets."""
     consumer: Any = Consumer({"bootstrap.servers": house.kafka.bootstrap, "group.id": "plain", "log_level": 0})
     try:
         low, _ = consumer.get_watermark_offsets(TopicPartition(topic, 0), 20)
@@ -88,7 +88,7 @@ def test_a_paused_partition_is_not_copied_says_why_and_goes_on_when_it_is_resume
     again = house.run("pause", f"{topic}:1")
     assert "stands already" in again.stdout
     assert "paused already" in again.stderr
-    house.append(copied(house, house.create("meanwhile")), 1, first=RECORDS)  # the agent looked at everything
+    house.append(copied(house, house.create("meanwhile")), 1, first=RECORDS)  # the agent has looked at everything
     assert house.manifests(topic) == []
     assert len(house.logs(topic)) > 1
 

@@ -1,4 +1,4 @@
-"""What fails under a running agent, and comes back: nothing is lost, nothing is trimmed meanwhile, it goes on alone."""
+"""Outages under a running agent: nothing is lost, nothing is trimmed during them, and it goes on by itself."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def new_house(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[NewHou
 
 
 def tiered(house: House, topic: str, partition: int = 0) -> bool:
-    """Everything rolled is in the store, and gone from the broker's disk."""
+    """Return whether everything rolled is in the store, and deleted from the broker's disk."""
     return len(house.logs(topic, partition)) == 1
 
 
 def flip(file: Path, position: int) -> None:
-    """Every bit of one byte."""
+    """Flip every bit of one byte."""
     with file.open("r+b") as log:
         log.seek(position)
         byte = log.read(1)[0]

@@ -1,6 +1,6 @@
-"""Why something is not copied, trimmed, expired: every reason there is, produced on a real broker.
+"""The reasons why something is not copied, trimmed, expired: each is produced on a real broker.
 
-Each scenario declares what it shows; a reason that none of them declares fails `test_every_reason.py`.
+Each scenario declares its reasons; a reason that none of them declares fails `test_every_reason.py`.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def test_a_replica_is_slow_and_another_broker_leads(kafka_three: KafkaSandbox, t
         follower.says("copied", Reason.BROKER_AWAY, r".*NOT_LEADER_OR_FOLLOWER.*|.*does not lead.*")
     with topic.desk(leader) as desk:
         (tiers,) = desk.job.broker.control.topic(topic.spec.name).partitions
-        # of three brokers one leads neither: were there two tier partitions, each could have one of the others
+        # one of three brokers leads neither: with two tier partitions, each could have one of the others
         frozen = next(index for index in others if kafka_three.brokers[index].address.node_id != tiers.leader)
         desk.work()  # begins the term: with a frozen replica in sync no fact would be acknowledged, until it is dropped
         kafka_three.freeze(frozen)
@@ -101,7 +101,7 @@ def test_segments_are_young_and_the_first_term_was_cut_short(topic_for: NewReaso
             LeaderElected(
                 desk.partition, topic.name, epoch, begun, desk.broker_id, address, lineage, Offset(0), desk.now()
             )
-        )  # its process died before it said the log start, and what comes next is not to be copied yet
+        )  # its process died before it wrote the log start, and the next segment is not to be copied yet
         young = rf"segment 0\.\.{end} is \d+ [ms].* old, younger than copy\.lag 16 m 40 s: in \d+ [ms].*"
         desk.says("copied", Reason.COPY_LAG, young)
         desk.says("trimmed", Reason.NO_LOG_START, "no term has written a log start yet")
@@ -252,7 +252,7 @@ def test_the_archive_does_not_have_the_delete_yet(topic_for: NewReasonTopic) -> 
 
 
 class LockedStore(DirectoryStore):
-    """A store with an object lock: it takes, and gives nothing back."""
+    """A store with an object lock: it accepts objects, and deletes none."""
 
     def delete(self, key: str) -> None:
         raise AccessDenied("the object is locked", key=key)

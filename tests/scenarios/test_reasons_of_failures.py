@@ -1,4 +1,4 @@
-"""Why something is not copied, trimmed, expired: what somebody must clear up, and what fails. On a real broker."""
+"""The reasons why something is not copied, trimmed, expired: doubts that a person must resolve, and failures."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_the_store_goes_away_in_the_middle_of_a_copy(topic: ReasonTopic) -> None
 
 
 def take_until(acting: Iterator[str], step: str) -> list[str]:
-    """The steps taken; the act stands right before the last of them, or is over."""
+    """Return the steps taken; the operation stands right before the last of them, or is over."""
     taken = []
     for found in acting:
         taken.append(found)
@@ -166,7 +166,7 @@ def take_until(acting: Iterator[str], step: str) -> list[str]:
 
 @shows(Reason.STORE_FULL)
 def test_the_store_has_no_room(topic: ReasonTopic) -> None:
-    """No file may grow beyond 2,000 bytes in this process: to a folder as a store that is a full disk."""
+    """Files of this process are limited to 2,000 bytes, which is a full disk for a folder store."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     with topic.desk() as desk:
@@ -194,7 +194,7 @@ def test_the_agent_may_not_ask(topic_for: NewReasonTopic) -> None:
     topic = topic_for()
     with topic.denied(ResourceType.TOPIC, topic.name, AclOperation.DESCRIBE_CONFIGS), topic.desk() as desk:
         for act in ACTS:
-            desk.says(act, Reason.ACCESS_DENIED, f".* topic={topic.name} .*")  # configs are a topic's
+            desk.says(act, Reason.ACCESS_DENIED, f".* topic={topic.name} .*")  # configs belong to a topic
 
 
 @shows(Reason.FAILED)

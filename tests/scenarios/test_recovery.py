@@ -1,4 +1,4 @@
-"""The tier-state topic is lost: it comes back from the bucket, and everything that people look at is as it was."""
+"""The lost tier-state topic comes back from the bucket, and everything visible is as before."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RECORDS = 2_500
 
 @dataclass
 class Lost:
-    """A topic of two partitions, copied and trimmed; ``told``: what commands said of it before its facts were lost."""
+    """A topic of two partitions, copied and trimmed; ``told`` is the output of commands before its facts were lost."""
 
     house: House
     topic: str
@@ -41,7 +41,7 @@ class Lost:
 
 
 def tell(house: House, topic: str, *flags: str) -> dict[str, Any]:
-    """Everything a reader can see of a topic, without terms, which are new after a recovery."""
+    """Return everything that a reader sees of a topic, without terms, which are new after a recovery."""
     described = house.json("describe", topic, *flags)
     segments = [house.json("segments", f"{topic}:{number}", *flags) for number in (0, 1)]
     assert all(segments)
@@ -138,7 +138,7 @@ def test_a_hole_in_the_bucket_is_named_with_exit_code_4(lost: Lost, tmp_path: Pa
 
 @pytest.fixture
 def pieces(lost: Lost) -> list[Path]:
-    """Everything archived, as an agent does it; the objects."""
+    """Archive everything as an agent does; return the objects."""
     house = lost.house
     kafka = {"bootstrap.servers": house.kafka.bootstrap}
     topic = open_tier_topic(kafka, TierTopicSpec(house.tier_topic, 2, 1))
@@ -206,7 +206,7 @@ def test_what_is_recovered_reads_as_what_was_lost_and_a_second_time_changes_noth
 def test_a_topic_that_is_gone_comes_back_beside_what_agents_say_and_is_read_by_its_id(
     lost: Lost, tmp_path: Path
 ) -> None:
-    """As topics of a cluster before this one do: agents here have written facts of their own by then."""
+    """Topics of an earlier cluster come back so: agents here have written facts of their own by then."""
     house, beside = lost.house, ("--set", "tier_state.topic=recovery-beside")
     admin: Any = AdminClient({"bootstrap.servers": house.kafka.bootstrap, "log_level": 0})
     gone = house.create("gone")

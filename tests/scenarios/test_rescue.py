@@ -1,4 +1,4 @@
-"""A broker that is down for want of room: copied segments leave its folders, it starts, and both tiers are one log."""
+"""A broker without disk space is down: copied segments leave its folders, it starts, and both tiers are one log."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ALL_STAYS = "1000000000"
 
 
 def copied(house: House, topic: str) -> bool:
-    """Whether the bucket's view has all but the active segment."""
+    """Return whether the bucket's view has all but the active segment."""
     settings = settings_from({"store.url": house.store.as_uri(), "view.source": "bucket"})
     with BucketConnection(settings, tell=lambda age: None) as bucket:
         try:
@@ -42,7 +42,7 @@ def rescued(house: House, *flags: str, code: int = 0) -> Any:
 
 @contextmanager
 def agents(house: House, kafka: KafkaSandbox) -> Iterator[None]:
-    """One beside each broker: who leads a tier-state partition archives it."""
+    """Run one agent for each broker: the leader of a tier-state partition archives it."""
     with ExitStack() as running:
         for number, broker in enumerate(kafka.brokers):
             folders = (f"agent.log_dirs={broker.log_dir}", f"state_dir={house.folder}/state-{number}")

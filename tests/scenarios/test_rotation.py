@@ -1,6 +1,6 @@
 """Secrets are changed while agents and gateways run: nothing restarts, no read fails, and a refused user is named.
 
-docs/rotation.md tells people to do the same.
+docs/rotation.md describes the same steps.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SESSION_MS = "15000"
 
 @contextmanager
 def reading(url: str) -> Iterator[list[str]]:
-    """Read, without a pause, from a gateway: what failed, which is to stay empty, and at least ten reads."""
+    """Read from a gateway without a pause; yields the failures, which must stay empty, after at least ten reads."""
     failed: list[str] = []
     count, stop = [0], threading.Event()
 
@@ -104,7 +104,7 @@ def records_url(gateway: str, topic: str, offset: int = 0) -> str:
 
 @pytest.fixture(scope="module")
 def scram(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaSandbox]:
-    """A broker behind SASL_SSL that lets nobody stay for long without another login."""
+    """A broker behind SASL_SSL at which no login lasts long."""
     more = {"scram-sha-256.connections_max_reauth_ms": SESSION_MS}
     with guarded_sandbox(tmp_path_factory.mktemp("tls"), **more) as sandbox:
         set_password(sandbox, "admin", b"first-password")
@@ -112,7 +112,7 @@ def scram(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaSandbox]:
 
 
 def by_scram(house: House) -> tuple[House, Path]:
-    """The house entered by SCRAM, and the file with the password."""
+    """Return the house with a SCRAM login, and the file with the password."""
     other = house.as_user("admin", "first-password")
     text = other.config.read_text().replace('"sasl.mechanisms" = "PLAIN"', '"sasl.mechanisms" = "SCRAM-SHA-256"')
     file = house.folder / "scram-password"
@@ -171,7 +171,7 @@ def test_a_consumer_goes_on_with_the_password_that_it_is_given(scram: KafkaSandb
         with closing(TieredConsumer({**config, **mine, "tierstate.tier_state.topic": house.tier_topic})) as consumer:
 
             def read(first: int, end: int) -> bool:
-                """All of these, by a new assignment."""
+                """Read all of these, by a new assignment."""
                 consumer.assign([TopicPartition(topic, 0, first)])
                 offsets = list[int]()
 
@@ -217,7 +217,7 @@ class Keys:
         self.admin("delete-user", "--access", name)
 
     def use(self, name: str) -> None:
-        """Both halves at one moment, as Kubernetes replaces a mounted secret: a link is moved."""
+        """Replace both halves at one moment, as Kubernetes replaces a mounted secret: a link is moved."""
         halves = self._folder / f"of-{name}"
         halves.mkdir()
         (halves / "id").write_text(name)
@@ -296,7 +296,7 @@ def test_a_key_of_s3_is_changed_and_one_that_was_revoked_is_named_until_the_file
 
 @dataclass(frozen=True)
 class Certified:
-    """A broker to which a client's certificate is who it is, and the files of both ends, of three ages."""
+    """A broker whose clients are identified by certificates, and the files of both ends, of three ages."""
 
     kafka: KafkaSandbox
     folder: Path

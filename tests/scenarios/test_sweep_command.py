@@ -1,4 +1,4 @@
-"""What dead attempts leave, and what nobody knows: what agents sweep, and what `tierstate sweep` shows and deletes."""
+"""Remains of dead attempts, and unknown objects: agents sweep some, `tierstate sweep` shows and deletes others."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Swept:
         return set(self.story.then.remote("orders").objects())
 
     def strangers(self) -> dict[str, bytes]:
-        """A segment of Kafka's own plugin, as it was, and as if it were of this very partition."""
+        """Return a segment of Kafka's own plugin, as it was, and as if it belonged to this very partition."""
         eyes = self.story.eyes
         place = eyes.place(self.story.topic("orders"), 0)
         files = [path for path in GOLDEN.rglob("*-*.*") if path.suffix in set(ObjectKind)]
@@ -66,7 +66,7 @@ class Swept:
         return found
 
     def archive(self, history: int) -> None:
-        """Everything that was ever said, in a history that counts from now on."""
+        """Archive every fact so far, in a history that counts from now on."""
         tiers = self.story.eyes.tiers
         if history:
             begin_history(self.store, tiers.topic_id, history, SystemClock().now_ms(), "a test", ())
@@ -120,7 +120,7 @@ def test_a_person_sees_all_and_deletes_what_facts_condemn_and_what_is_named_key_
     eventually(lambda: when.agent(0).works() and not swept.objects() & set(gone))
     eventually(lambda: when.agent(0).works() and not swept.objects())
     when.agent_dies(0)
-    for key, data in gone.items():  # what a slow write lets land after the deletion
+    for key, data in gone.items():  # a slow write lands them after the deletion
         swept.store.put_if_absent(key, data)
     theirs = {key for key in swept.strangers() if key.startswith(swept.name)}
 

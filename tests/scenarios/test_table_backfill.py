@@ -1,4 +1,4 @@
-"""`tierstate table follow --once` by processes, and by the executors of a Spark cluster that are killed meanwhile."""
+"""`tierstate table follow --once` by processes, and by a Spark cluster whose executors are killed during it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def house(kafka_own: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture
 def table(house: House, request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]:
-    """A topic in two tiers, an agent beside it, and its empty table."""
+    """Yield a topic in two tiers with an agent, and its empty table."""
     topic = house.create(request.node.name.replace("_", "-")[:60], 2)
     for partition in (0, 1):
         house.append(topic, RECORDS, partition)

@@ -1,4 +1,4 @@
-"""`tierstate table` with a catalog that is a server, as the settings name it: secrets by reference."""
+"""`tierstate table` with a catalog server, as the settings name it: secrets by reference."""
 
 from __future__ import annotations
 

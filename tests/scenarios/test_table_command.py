@@ -1,4 +1,4 @@
-"""`tierstate table` as somebody runs it: a real broker, both tiers, a catalog in a file, followers that are killed."""
+"""`tierstate table` as people run it: a real broker, both tiers, a catalog in a file, followers that are killed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Tables:
     folder: Path
 
     def table(self, name: str) -> Table:
-        """As any reader of Iceberg opens it."""
+        """Open the table as any reader of Iceberg does."""
         catalog = load_catalog("tierstate", type="sql", uri=f"sqlite:///{self.folder}/catalog.db")
         return catalog.load_table(name)
 
@@ -56,7 +56,7 @@ class Tables:
         return found
 
     def checked(self, name: str, *flags: str) -> list[tuple[int, int, str]]:
-        """As `House.digests`, of a table that is its log."""
+        """Check the table; return its digests in the form of `House.digests`."""
         said = self.check(name, *flags)
         assert said["findings"] == []
         return [(each["partition"], each["rows"], each["digest"]) for each in said["partitions"]]
@@ -204,7 +204,7 @@ def path_of(url: str) -> Path:
 
 
 def two_days_old(tables: Tables) -> None:
-    """Every file of every table: compact leaves younger ones, which an attempt may be writing."""
+    """Make every file of every table old: compact leaves younger ones, which an attempt may be writing."""
     for each in (tables.folder / "warehouse").rglob("*"):
         os.utime(each, (each.stat().st_atime, each.stat().st_mtime - 2 * 86_400))
 
@@ -273,7 +273,7 @@ def test_a_catalog_restored_to_before_a_compaction_is_repaired(tables: Tables) -
 
 
 def test_list_shows_every_table_and_why_one_cannot_go_on(tables: Tables) -> None:
-    """Exit codes of follow and check say the same."""
+    """Exit codes of follow and check agree."""
     topic, untiered = made(tables, "listed", 1), "not-tiered"
     admin: Any = AdminClient({**tables.house.kafka.client_config, "log_level": 0})
     admin.create_topics([NewTopic(untiered, 1, 1)], operation_timeout=30)[untiered].result(30)
@@ -306,7 +306,7 @@ def test_list_shows_every_table_and_why_one_cannot_go_on(tables: Tables) -> None
 
 
 def test_a_service_is_ready_again_once_its_stopped_table_is_dropped(tables: Tables) -> None:
-    """In a catalog of its own: in the other the service would first commit what other tests left to be followed."""
+    """The catalog is its own: in the common one the service would first commit the backlog of other tests."""
     topic, folder = made(tables, "dropped-stopped", 1), tables.folder / "stopped"
     place = ("--set", f"table.folder={folder}")
     name = tables.create(topic, "--name", "kafka.stopped.t", *place)

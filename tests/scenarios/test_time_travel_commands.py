@@ -1,4 +1,4 @@
-"""`replay` and `diff` into the past, on a real broker: what the archive says is what the topic said."""
+"""`replay` and `diff` into the past, on a real broker: the archive shows the topic's facts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ NOBODY = "127.0.0.1:1"
 
 @dataclass
 class Archived:
-    """Facts said in two rounds, all archived. ``middle``: ms between them; ``before``: the live-set digest then."""
+    """Facts appended in two rounds, all archived. ``middle``: ms between them; ``before``: the live-set digest then."""
 
     house: House
     topic: str
@@ -54,7 +54,7 @@ class Archived:
         return ViewIdentity(str(meta["cluster_id"]), self.tier_topic.topic_id, 2)
 
     def say(self, partition: int, epoch: int, *log_starts: int) -> None:
-        """A term of this epoch, and what it says; every other one is erased again."""
+        """Append a term of this epoch, and its log starts; every other one is erased again."""
         place = TopicIdPartition(self.topic_id, partition)
         number = tier_partition_of(place, 2)
         leader = LeaderElected(

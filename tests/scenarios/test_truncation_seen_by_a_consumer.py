@@ -1,5 +1,5 @@
 """`TieredConsumer` and Kafka's own consumer, side by side at the same offsets of one partition, when the log under them
-is truncated: both are told, at the same place, and neither reads on in the other branch.
+is truncated: both get an error at the same place, and neither reads on in the other branch.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def tiered(story: Story, group: str) -> TieredConsumer:
 
 
 def taken(consumer: Any, count: int) -> list[tuple[int, bytes]]:
-    """So many records. An error fails the test."""
+    """Return so many records. An error fails the test."""
     found: list[tuple[int, bytes]] = []
 
     def enough() -> bool:
@@ -57,7 +57,7 @@ def taken(consumer: Any, count: int) -> list[tuple[int, bytes]]:
 
 
 def refused(consumer: Any) -> Any:
-    """The message that says so. A record before it fails the test."""
+    """Return the message of the error. A record before it fails the test."""
     found: list[Any] = []
 
     def told() -> bool:
@@ -78,7 +78,7 @@ def branch(story: Story, first: int, end: int) -> list[tuple[int, bytes]]:
 
 @contextmanager
 def another_branch(story: Story) -> Iterator[None]:
-    """Broker 0 dies with the only copy of what is behind `KEPT`; broker 1 leads, and another branch begins there."""
+    """Broker 0 dies with the only copy of records behind `KEPT`; broker 1 leads, and another branch begins there."""
     story.when.broker_is_killed(0)
     written = story.topic("orders").written[0]
     for offset in range(KEPT, WRITTEN):
@@ -93,7 +93,7 @@ def another_branch(story: Story) -> Iterator[None]:
 
 
 def diverging(story: Story) -> None:
-    """21 records, 12 of them on broker 0 alone."""
+    """Write 21 records, 12 of them on broker 0 alone."""
     given, _, _ = story
     config = {"unclean_leader_election_enable": "true", "min_insync_replicas": "1", **ROLLED_BY_SIZE}
     given.settings(trim={"allow_unclean": True})
@@ -113,7 +113,7 @@ def test_a_partition_read_at_the_broker_is_truncated_under_both_consumers_at_the
         for consumer in (ours, plain):
             consumer.assign([TopicPartition(name, 0, 3)])
             assert taken(consumer, 10) == branch(story_three, 3, 13)
-            consumer.pause([TopicPartition(name, 0)])  # what was fetched ahead is not handed out
+            consumer.pause([TopicPartition(name, 0)])  # records that were fetched ahead are not handed out
         with another_branch(story_three):  # the position, 13, is there again, and is another record
             for consumer in (ours, plain):
                 consumer.resume([TopicPartition(name, 0)])

@@ -1,4 +1,4 @@
-"""An agent whose machine's clock is two days ahead deletes nothing, and everything that people look at says why."""
+"""An agent whose machine's clock is two days ahead deletes nothing, and every status shows why."""
 
 from __future__ import annotations
 
@@ -55,6 +55,6 @@ def test_an_agent_two_days_ahead_deletes_nothing_and_says_why(house: House) -> N
 
 
 def says(house: House, topic: str, reason: Reason) -> bool:
-    """Whether the agent names this reason for keeping everything once all rolled segments are copied."""
+    """Return whether the agent names this reason for keeping everything once all rolled segments are copied."""
     agent = house.json("describe", f"{topic}:0")[0]["agent"]
     return isinstance(agent, dict) and not agent["copy_lag_segments"] and agent["not_expired_reason"] == reason
