@@ -24,12 +24,12 @@ from .gateway import FORMS
 
 ELSEWHERE = "127.0.0.2"
 AGAIN_S, SETTLED_S = 0.5, 1.0
-"""After which one that was thrown out comes again; and all of them have begun."""
+"""Seconds after which a closed connection comes again; and after which all of them have begun."""
 BATCHES, JSON = FORMS["batches"][0], FORMS["ndjson"][0]
 LOCAL, COLD, BOMBS = "bench-local", "bench-cold", "bench-bombs"
 COLD_RECORDS, COLD_READERS = SIZES["1 KB lz4"][2], 64
 CHUNK_RECORDS = 6_500
-"""A little more than a chunk of the gateway's cache holds: nobody finds what another one has read."""
+"""A little more than a chunk of the gateway's cache holds: no connection finds a chunk that another one has read."""
 SLOW_HEAD = b"GET /v1/topics HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Padding: " + b"a" * 4000
 
 

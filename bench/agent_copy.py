@@ -45,7 +45,7 @@ for number, path in enumerate(sys.argv[2:]):
         os.fsync(descriptor)
         os.close(descriptor)
 """
-"""An object that is not fsynced, and its folder, is not there after a power loss."""
+"""An object that is not fsynced, and its folder, would be lost in a power loss."""
 BARE_S3 = """
 import sys
 from concurrent.futures import ThreadPoolExecutor

@@ -36,10 +36,10 @@ TOPICS, PARTITIONS = 200, 10
 ROLLS = 20
 SEGMENT_BYTES, BATCH_BYTES = 200_000, 50_000
 EARLY = (60.0, 60.0)
-"""Seconds after it is ready; and for how many."""
+"""Seconds after it is ready, and the length of the interval."""
 SETTLED = (900.0, 300.0)
 BETWEEN_ROLLS_S = 2.37
-"""Nothing that turns every second is met at the same point of its turn twice in a row."""
+"""No periodic task of whole seconds is met at the same point of its period twice in a row."""
 TIMERS = {
     "replica.high.watermark.checkpoint.interval.ms": "5000",
     "log.retention.check.interval.ms": "300000",

@@ -43,9 +43,9 @@ FACTS = "_tier-state"
 SEGMENT_BYTES = 32 << 20
 SIZES = {"120 B zstd": (100, "zstd", 1_500_000), "1 KB lz4": (1000, "lz4", 1_500_000)}
 DISTINCT = 50_000
-"""Values; then they come again, hundreds of batches later.
+"""The number of different values; then they come again, hundreds of batches later.
 
-As many records of both sizes: a full collection of Python's garbage falls into a short run, or does not."""
+Both sizes have as many records: a full garbage collection of Python may or may not fall into a short run."""
 SEGMENTS = 10_000
 PEER = "confluent_kafka's Consumer, from the broker"
 

@@ -65,7 +65,7 @@ SIDES: dict[str, tuple[str, str]] = {
     "copyfile": ("", ""),
     "directory": ("to a directory", "copyfile"),
 }
-"""What each is called in the table, and its peer; peers have no rows of their own."""
+"""The name of each side in the table, and its peer; peers have no rows of their own."""
 PEERS = {"boto3": "boto3 upload_file, its defaults", "copyfile": "shutil.copyfile and fsync"}
 
 

@@ -35,7 +35,7 @@ LOG_BYTES = 16 << 20
 ROUNDS = 7
 
 GOALS = {(False, False): ">= 8x", (False, True): ">= 4x", (True, False): ">= 3x", (True, True): ">= 1.7x"}
-"""Beside aiokafka, by whether records are large, and packed."""
+"""Goals against aiokafka, by whether records are large, and packed."""
 
 Packer = Callable[[bytes], bytes]
 PACKERS: dict[str, Packer] = {

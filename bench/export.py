@@ -50,7 +50,7 @@ LIMIT = "encoding from memory alone"
 NOISE = 0x9E3779B97F4A7C15
 """Odd: a number of its own for each record, without a pattern."""
 SUBREAPER = 36
-"""Of `prctl`: what a process leaves behind is ours to wait for, and so its CPU is counted."""
+"""An option of `prctl`: orphaned processes are ours to wait for, and so their CPU is counted."""
 
 
 def measure(quick: bool = False) -> list[Row]:

@@ -33,7 +33,7 @@ CLIENTS, SECONDS = 8, 2.0
 WHAT = "120 B zstd"
 CALLS = {"1 MiB": f"max_bytes={CALL_BYTES}", "one record": "max_records=1"}
 SPREAD = 64
-"""Calls ask for so many places, one after the other."""
+"""The number of places that calls ask for, one after the other."""
 
 
 class Side(NamedTuple):

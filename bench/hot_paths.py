@@ -59,7 +59,7 @@ from .recorded_topic import NOW_MS, RecordedTopic, facts_of, generate, partition
 from .tier_state import IDENTITY
 
 SMALL, LARGE = 1, 16
-"""Times 1 MiB of log, the facts of 1,000 segments, 50 decisions."""
+"""Sizes of the work: each stands for 1 MiB of log, the facts of 1,000 segments, 50 decisions."""
 Work = Callable[[], object]
 
 

@@ -17,9 +17,9 @@ from typing import cast
 
 BUFFER_BYTES = 256 << 10
 RETRY_S = 0.05
-"""After a 429."""
+"""Seconds to wait after a 429."""
 LINE = -1
-"""What a reading wants next, where it is not a number of bytes to be thrown away."""
+"""Yielded by a reader that wants a line next, in place of a number of bytes to be thrown away."""
 
 
 @dataclass(frozen=True, slots=True)

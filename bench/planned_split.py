@@ -38,7 +38,7 @@ from .rows import RUNS, Row
 LOG_BYTES = 192 * MIB
 QUICK_BYTES = 6 * MIB
 DISTINCT_BYTES = 16 * MIB
-"""Unpacked; then the batches come again under new offsets."""
+"""Unpacked bytes; then the batches come again under new offsets."""
 LOGS = (("1 KB, lz4", "lz4", 1000), ("120 B, zstd", "zstd", 120), ("1 KB, zstd chunks", "none", 1000))
 SIDES = ("bare", "fetch", "decode")
 

@@ -23,7 +23,7 @@ from .consuming import WARM
 
 FETCH_BYTES = 4 << 20
 UNMEASURED = 20
-"""Records of the tail before those that count."""
+"""The number of records of the tail before those that count."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,7 @@ RANDOM_READS = 200
 CACHE_BYTES = 64 * MIB
 
 Range = tuple[int, int]
-"""Of an object: first byte, and the one behind the last."""
+"""A range of an object: its first byte, and the one behind the last."""
 
 
 @dataclass(frozen=True, slots=True)

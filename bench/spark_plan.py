@@ -31,7 +31,7 @@ from .recorded_topic import NOW_MS, TIER_PARTITIONS, facts_of, partition_of
 from .rows import Row
 
 CASES = ((10_000, 10, "<= 4"), (100_000, 10, "<= 45"), (100_000, 1, "<= 45"))
-"""Segments, the user partitions they are in, the goal."""
+"""Segments, their user partitions, and the goal."""
 
 
 def measure(quick: bool = False) -> list[Row]:

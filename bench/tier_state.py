@@ -47,7 +47,7 @@ from .rows import RUNS, Row
 SIZES = (10_000, 100_000, 1_000_000)
 QUICK_SIZES = (2_000,)
 FEW_RUNS = 3
-"""Of the largest size."""
+"""The number of runs for the largest size."""
 ROUTES = 200_000
 IDENTITY = ViewIdentity("cluster", RecordedTopic.topic_id, TIER_PARTITIONS)
 FASTAVRO = "fastavro decode of the same bytes, one core"

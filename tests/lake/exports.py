@@ -67,10 +67,10 @@ class World:
         self.file_bytes, self.registry = file_bytes, registry
         self.kept: list[Any] = []
         self.told: list[tuple[str, int | None, list[int]]] = []
-        """Label, total, and what was done of it."""
+        """Label, total, and the progress that was reported."""
         self.piece_bytes = 8 << 20
         self.dies_at: int | None = None
-        """Before so many of all tasks' steps; None: it lives."""
+        """The number of steps, of all tasks, after which it dies; None: it lives."""
 
     @contextmanager
     def progress(self, label: str, total: int | None = None, /) -> Iterator[Advance]:

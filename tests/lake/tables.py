@@ -33,7 +33,7 @@ from tierstate.values.schema_registry import RegistryAccess
 NAME = "kafka.t"
 BYTES = Columns(EVERY_COLUMN)
 SMALL = TableLimits(file_bytes=6_000, commit_bytes=20_000)
-"""So that a golden log makes several commits of several files."""
+"""Small enough that a golden log makes several commits of several files."""
 
 
 class TableWorld:

@@ -21,7 +21,7 @@ from tierstate.state.errors import InvalidRequest, OffsetOutOfRange
 
 Make = Callable[..., Golden]
 STEPS = 5
-"""So many steps of its tasks were taken: two tasks are committed, and files of the third are there."""
+"""The number of steps taken: two tasks are committed, and files of the third are there."""
 
 
 def begun(golden: Golden) -> World:

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.extended
 Make = Callable[..., Golden]
 ONE_COMMIT = TableLimits(10**9, 10**9)
 SECOND_DAY = 1439
-"""The first offset of the golden log's."""
+"""The first offset of the golden log's second day."""
 
 
 @pytest.fixture

@@ -27,9 +27,9 @@ from tierstate.state.offsets import Offset
 
 LIMITS = TableLimits(file_bytes=1_500, commit_bytes=6_000)
 MOST_STEPS = 14
-"""Of an act of such a world, about."""
+"""About the most steps of an operation in such a world."""
 ELECTIONS = 5
-"""Unclean ones of a history: fewer than a table knows leader epochs."""
+"""Unclean elections of a history: fewer than the leader epochs that a table knows."""
 
 
 class History:

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.extended
 Make = Callable[..., Golden]
 LATER = TimestampMs(SystemClock().now_ms() + 10**9)
 DAYS = 2
-"""Of the golden log's records."""
+"""The number of days of the golden log's records."""
 IDS = CountingIds(7)
 
 

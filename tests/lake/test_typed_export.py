@@ -102,7 +102,7 @@ def test_json_that_parses_is_a_struct_and_what_does_not_keeps_its_bytes(log_of: 
 
 
 NOTHING = Form("avro", '{"type": "fixed", "name": "Nothing", "size": 65000}')
-"""No value of the golden logs is one."""
+"""No value of the golden logs has this form."""
 
 
 @pytest.mark.extended

@@ -25,11 +25,11 @@ from tierstate.values.schema_registry import RegistryAccess
 
 Make = Callable[..., Golden]
 SMALL = TableLimits(file_bytes=700, commit_bytes=1_500)
-"""Several commits of several files."""
+"""Small enough for several commits of several files."""
 COUNT = 240
-"""Records of a topic."""
+"""The number of records of a topic."""
 HOUR_MS = 3_600_000
-"""Between two of them: a topic of some days."""
+"""The time between two records: a topic of some days."""
 
 
 def columns_of(ddl: str, headers: Any = "list") -> Columns:

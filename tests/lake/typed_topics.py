@@ -21,7 +21,7 @@ DDL = (
     "id int, name string, few int, price double",
     "id bigint, name string, few int, price double, tags array<string>",
 )
-"""Of writers, each younger than the one before. The first three are one to Iceberg, which has no smaller integer."""
+"""Schemas of writers, oldest first. For Iceberg, which has no smaller integer, the first three are the same."""
 NOTHING_OF_JSON = (b"", b"null", b"[]", b"{", b'{"id": "x"}', b'{"id": 1} 2', b"\xff\xfe", b'{"name": 7, "id": [1]}')
 
 
@@ -72,7 +72,7 @@ AVRO = (
     avro_record(("id", "int"), _NAME, _FEW, _PRICE),
     avro_record(("id", "long"), _NAME, _FEW, _PRICE, _TAGS),
 )
-"""Of writers, as `DDL`. The id of each at the registry is its place here, from 1 on."""
+"""Schemas of writers, as `DDL`. The id of each at the registry is its place here, from 1 on."""
 
 
 def avro_topic(count: int, random: Random) -> list[Meant]:

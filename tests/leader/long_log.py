@@ -15,7 +15,7 @@ from tierstate.state.offsets import Offset, OffsetRange
 from tierstate.state.segment import CopyAttempt
 
 MODEL, RECORDS = 1423, 77
-"""A rolled segment of the folder "none", of 10 KB: every segment that is added is one like it."""
+"""A rolled segment of the folder "none", of 10 KB: every added segment is like it."""
 SUFFIXES = (".log", ".index", ".timeindex")
 
 

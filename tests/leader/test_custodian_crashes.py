@@ -89,7 +89,7 @@ def test_the_steps_of_a_whole_life_are_the_ones_that_are_tried(ward: Ward) -> No
 
 
 LIFE = 20
-"""How many steps that is."""
+"""The number of those steps."""
 
 
 @pytest.mark.parametrize("at", sampled(range(LIFE), 3))

@@ -36,7 +36,7 @@ from tierstate.state.termless_facts import OrderKind
 
 STEP = "append tombstone"
 TOMBSTONES = 25
-"""In a world in which two of five segments are gone, and an attempt that nobody finished."""
+"""The number in a world in which two of five segments are deleted, and an attempt was never finished."""
 
 
 @dataclass

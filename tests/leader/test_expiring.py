@@ -38,7 +38,7 @@ EXPIRE_STEPS = [
     "delete objects",
     "append delete-finished",
 ]
-"""Of two segments that expire at once."""
+"""The steps for two segments that expire at once."""
 
 
 def test_expired_segments_go_oldest_first_and_in_the_order_that_is_promised(two_expire: Expiry, world: World) -> None:

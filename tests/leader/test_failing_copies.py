@@ -20,7 +20,7 @@ from tierstate.storage.memory import MemoryStore
 from tierstate.storage.object_store import DEFAULT_PART_BYTES, Data
 
 WRITES = 5
-"""Writes of a copy of the first segment: its chunks, the completion of the log, indexes, manifest."""
+"""The writes of a copy of the first segment: its chunks, the completion of the log, indexes, manifest."""
 
 
 def fail_write(world: World, number: int, error: Exception) -> None:

@@ -39,7 +39,7 @@ def hide(world: World, group: str) -> None:
 
 
 MOVES: list[Callable[[World, str], None]] = [reset, appear, read_a_little, hide]
-"""What groups may do right after they were asked."""
+"""Possible changes of groups right after they were asked."""
 
 
 def listed_before(world: World, how: Callable[[World, str], None]) -> Process:

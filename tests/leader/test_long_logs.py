@@ -23,7 +23,7 @@ from tierstate.log.folder_segments import SETTLED_S
 NewWorld = Callable[..., World]
 FEW, MANY = 50, 500
 NO_WALK = (MANY - FEW) // 2
-"""More lines than searches that halve, and waits for the view's thread, differ by; fewer than any walk adds."""
+"""More lines than the difference by binary searches and waits for the view's thread; fewer than any walk adds."""
 A_DECADE_S = 315_360_000.0
 OURS = str(Path(tierstate.__file__).parent)
 

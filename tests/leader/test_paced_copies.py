@@ -23,7 +23,7 @@ from tierstate.storage.memory import MemoryStore
 from tierstate.storage.object_store import DEFAULT_PART_BYTES, Data
 
 RATE = 3_000
-"""Bytes a second: less than the indexes of a segment have."""
+"""Bytes a second: fewer than the indexes of a segment have."""
 
 
 class Wire:

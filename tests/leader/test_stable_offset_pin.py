@@ -20,7 +20,7 @@ from tierstate.state.ids import BrokerId
 from tierstate.state.offsets import Offset
 
 TODAY = "for {} s at least"
-"""How the sentence ends while nobody is named."""
+"""The end of the sentence while no producer is named."""
 
 
 class Counting:

@@ -34,7 +34,7 @@ from tierstate.state.segment import SegmentState
 
 GRACE_S = 86_400.0
 ZOMBIE = build.term(0, 40)
-"""A term that never ruled: its facts are fenced from the beginning."""
+"""A term that was never in force: its facts are fenced from the beginning."""
 SEEN = {build.segment_id(number): 0.0 for number in range(10)}
 
 

@@ -33,7 +33,7 @@ KIND_OF = {
     "append tombstone": "erase",
     "append leader-elected": "term",
 }
-"""Kinds by the first step of an act. Expiry condemns, cuts and removes; the sweep condemns."""
+"""Kinds by the first step of an operation. Expiry condemns, cuts and removes; the sweep condemns."""
 
 
 class Pretended(Observer):

@@ -22,7 +22,7 @@ from tierstate.state.epochs import Lineage
 from tierstate.state.errors import CorruptData
 
 REOPENED = ("epochs", 1020)
-"""This broker was killed while it wrote the segment; on opening it again, Kafka counts its 4096 bytes anew."""
+"""This broker was killed while it wrote the segment; when Kafka opens it, its count of 4096 bytes starts again."""
 
 
 def rolled(case: str) -> list[LogSegment]:

@@ -27,7 +27,7 @@ class HeldReader:
         self._reader = reader
         self.before: Callable[[str, int, int], None] = lambda topic, partition, offset: None
         self.fetches: list[tuple[int, int, int]] = []
-        """Partition, offset, bytes asked for."""
+        """Partition, offset, and the bytes asked for."""
 
     def fetch(
         self, topic: str, partition: int, offset: int, *, max_bytes: int, isolation: Isolation, tier: Tier

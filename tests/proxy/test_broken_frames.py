@@ -83,7 +83,7 @@ ANSWERS = {
     "cluster": DescribeClusterRequest,
     "versions": ApiVersionsRequest,
 }
-"""And the request that each of them answers."""
+"""Readers of answers, each with the request that it answers."""
 
 
 @st.composite

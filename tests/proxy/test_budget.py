@@ -10,7 +10,7 @@ from tierstate.proxy.budget import STALLED_S, Budget
 
 SIZE = 8 << 20
 READS = 6 << 20
-"""What reads may have of it."""
+"""The share of the budget for reads."""
 
 
 @dataclass(eq=False)

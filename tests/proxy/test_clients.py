@@ -40,7 +40,7 @@ PARTITIONS = 2
 FIRST_MS = 1_767_225_600_000
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 OF_PYTHON = CODECS[:2]
-"""What kafka-python reads without more libraries."""
+"""The codecs that kafka-python reads without more libraries."""
 LEVELS = tuple(Isolation)
 Rows = list[tuple[Any, ...]]
 Reads = Callable[[str, str, Isolation], Rows]
@@ -99,7 +99,7 @@ CLIENTS: dict[str, Reads] = {
     "flink's kafka source": by_flink,
 }
 ALIKE = ("franz-go", "sarama", "spark's kafka source", "flink's kafka source")
-"""Of these the test gets every field."""
+"""Clients of which the test gets every field."""
 CASES = [(client, level) for client in CLIENTS for level in LEVELS]
 SLOW = {(name, level): pytest.mark.slow for name in list(CLIENTS)[3:] for level in LEVELS}
 

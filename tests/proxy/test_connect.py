@@ -26,7 +26,7 @@ RECORDS = 1_000
 PARTITIONS = 2
 PATIENCE_S = 120.0
 INTERNAL = ("offset-syncs.topic", "checkpoints.topic", "config.storage", "offset.storage", "status.storage")
-"""What MirrorMaker makes for itself."""
+"""Topics that MirrorMaker makes for itself."""
 
 
 @pytest.fixture(scope="module")

@@ -25,10 +25,10 @@ MIB = 1 << 20
 SIZE = 1_000
 MEMORY = 64 * MIB
 OWN = SIZE * (HELD + 50 * 1024)
-"""The connections' own: one end's buffer for what is large, and what a quiet connection has (docs/proxy.md)."""
+"""The connections' own memory: one end's buffer for large frames, and that of a quiet connection (docs/proxy.md)."""
 CROWDS = 5
 ASKED = 8
-"""MiB that each of those who never read asks for: more than the kernel takes of it."""
+"""MiB that each client that never reads asks for: more than the kernel takes of it."""
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -56,7 +56,7 @@ def topic(cluster: TieredCluster) -> str:
 
 
 Reads = Callable[[], str]
-"""A few records from where it stands: "0, 1, 2", or what the application was told, in its place."""
+"""A few records from its position: "0, 1, 2", or the application's error in their place."""
 COUNT = 5
 
 

@@ -47,7 +47,7 @@ BINDINGS: dict[str, tuple[list[tuple[AclOperation, AclPermissionType]], bool]] =
     "has-none": ([], False),
     "by-prefix": ([], True),
 }
-"""What ``guest`` is bound to by name, and whether that lets it read."""
+"""The bindings of ``guest`` by name, and whether they let it read."""
 
 
 @dataclass

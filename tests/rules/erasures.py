@@ -12,7 +12,7 @@ from tierstate.state.termless_facts import IntegrityHold, OperatorOrder, OrderKi
 build = Build()
 OLD, TERM = build.term(1, 0), build.term(2, 10)
 BASE = (build.leader(10, 2), build.log_start(11, TERM, 0))
-"""What stands for good: the term in force and its log start. The old term's facts have positions of their own."""
+"""Facts that stay for good: the term in force and its log start. The old term's facts have positions of their own."""
 NOTHING = NothingToErase("nothing to erase")
 PAUSE, RESUME, KEEP, DELETE = OrderKind.PAUSE, OrderKind.RESUME, OrderKind.DISABLE_KEEP, OrderKind.DISABLE_DELETE
 ELDER = build.leader(0, 1)

@@ -27,7 +27,7 @@ LOCAL = (
     LocalSegment(Offset(400), Offset(400), 500, NOW),
 )
 AGES = (9000, 8000, 7000, 6000)
-"""Of the remote segments 0..99, 100..199, 200..299 and 300..399, each 1000 bytes; in all there are 4500 bytes."""
+"""Ages of the remote segments 0..99, 100..199, 200..299 and 300..399, each 1000 bytes; in all there are 4500 bytes."""
 FOREVER = TopicRetention(-1, -1, -1, -1)
 GRACE = 60_000
 

@@ -11,7 +11,7 @@ from tierstate.rules.last_seen import Aged
 from tierstate.state.offsets import Offset, TimestampMs
 
 GONE = Aged(Offset(300), TimestampMs(NOW - 5000))
-"""Of two remote segments, 0..199; 200..299 left the broker uncopied, and was 5 s old at most."""
+"""There are two remote segments, 0..199; 200..299 left the broker uncopied, and was 5 s old at most."""
 
 
 def test_what_left_the_broker_uncopied_is_passed_once_it_would_have_expired() -> None:

@@ -18,7 +18,7 @@ from tierstate.runtime.acceptor import A_FEW, A_TURN, ONE_MORE_S, RETRY_S, Accep
 from tierstate.runtime.clock import ManualClock
 
 REFUSED_S = 0.001
-"""What it takes to turn one away, by the clock of these tests."""
+"""The time that a refusal takes, by the clock of these tests."""
 
 
 class Exhausted(socket.socket):
@@ -42,10 +42,10 @@ class Door:
         self.listening = opened.enter_context(kind(fileno=made.detach()))
         self.begun = 0
         self.refused = list[float]()
-        """When, by the loop's time."""
+        """The times of refusals, by the loop's time."""
         self.room = 1_000
         self.answers_s = 0.0
-        """What each turn of the loop takes besides."""
+        """The time that other work takes in each iteration of the loop."""
         self.acceptor = Acceptor(self.listening, self._admit, self._begin, self.clock)
 
     def connect(self, count: int) -> None:

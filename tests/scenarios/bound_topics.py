@@ -13,7 +13,7 @@ from tierstate.broker.acls import READER
 
 RECORDS = 600
 BY_PREFIX = "by-"
-"""Topics whose names begin so may be read by ``guest``."""
+"""Topics whose names begin with this may be read by ``guest``."""
 Bound = Sequence[tuple[AclOperation, AclPermissionType]]
 
 

@@ -27,12 +27,12 @@ IMPORTED = [f"tierstate.cli.{entry.module}" for entry in ENTRIES] + (
     " tierstate.fetch.source tierstate.follower.time_travel tierstate.leader.open tierstate.log.json_lines"
     " tierstate.log.record_digest tierstate.log.text_columns tierstate.storage.open tests.scenarios.forked"
 ).split()
-"""What commands import when they are called."""
+"""Modules that commands import when they are called."""
 
 _asking = threading.Lock()
-"""Held by the thread that asks for exit codes, and starting a process asks for those of all others.
+"""Held by the thread that asks for exit codes; the start of a process asks for those of all others.
 
-The server tells an exit code once. Of two threads that read it at the same time one finds nothing, and says 255.
+The server reports an exit code once. If two threads read it at the same time, one finds nothing and returns 255.
 """
 
 

@@ -32,7 +32,7 @@ from tierstate.storage.directory import DirectoryStore
 
 PER_SEGMENT, SEGMENTS = 4, 3
 END = PER_SEGMENT * SEGMENTS
-"""Of what is rolled; one record more is in the active segment."""
+"""The end of the rolled records; one record more is in the active segment."""
 DAY_MS = 86_400_000
 SWEEP_GRACE_S = 6
 PATIENCE_S = 150.0
@@ -186,7 +186,7 @@ EXPECTED = {
     "ordered": _expected(9, 9, 8),
     "swept": _expected(0, END, 0, 4, 8),
 }
-"""Of an undisturbed run of each topic."""
+"""The end state of an undisturbed run of each topic."""
 
 
 # --- how it comes to stand there -------------------------------------------------------------------------------------

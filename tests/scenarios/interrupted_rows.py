@@ -15,7 +15,7 @@ Point = tuple[str, str]
 """File of `leader/` and the name of a step."""
 
 NOT_A_LEADERS = {"custody_acts.py", "recover.py"}
-"""Acts of the custodian, and of the recovery by an admin."""
+"""Operations of the custodian, and of the recovery by an admin."""
 ELSEWHERE = {
     ("sweeper.py", "abort upload"): "tests/leader/test_orphan_uploads.py: a folder has no uploads of several parts",
     ("integrity.py", "append hold"): "tests/leader/test_integrity.py: only a person ends what a hold begins",

@@ -20,7 +20,7 @@ from tierstate.storage.object_store import DEFAULT_PART_BYTES, Data
 
 HOUR_S = 3600.0
 STEP_S = 100.0
-"""How much passes between two turns of an agent in an outage: a third of its longest back-off."""
+"""The time that passes between two rounds of an agent in an outage: a third of its longest back-off."""
 REST_S = 0.002
 
 Refusal = TierstateError | None

@@ -37,7 +37,7 @@ class StoryCluster(RealTopic):
     folders: dict[int, list[Path]] = field(default_factory=dict)
     given_clock: Clock | None = None
     given_store: ObjectStore | None = None
-    """Of agents and readers opened from now on; None: the system's, and the story's folder."""
+    """Used by agents and readers opened from now on; None: the system's clock, and the story's folder."""
 
     @property
     def clock(self) -> Clock:

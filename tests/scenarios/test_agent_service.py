@@ -23,7 +23,7 @@ from tierstate.sandbox.kafka import KafkaSandbox
 
 pytestmark = pytest.mark.kafka
 SECONDS = 10.0
-"""What an operator, a unit file and a container engine give it."""
+"""The time that an operator, a unit file and a container engine give it."""
 ABANDONED = "services did not stop and are abandoned"
 BUCKET = "service"
 
@@ -227,7 +227,7 @@ def test_a_tier_state_topic_that_is_away_makes_an_agent_not_ready_and_not_unheal
 # --- a disk without room ---------------------------------------------------------------------------------------------
 
 ROOM = 16 * 1024
-"""Bytes one file may have: less than the view writes about the segments that come."""
+"""The largest size of a file: less than the view writes about the segments that come."""
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ TRANSACTIONS = 60
 EACH = 40
 ABORTED, COMMITTED = "aborted", "committed"
 PRODUCER_ID_AT = 9
-"""Its last byte, in the entry of a transaction index."""
+"""The last byte of the producer id, in the entry of a transaction index."""
 
 
 @pytest.fixture

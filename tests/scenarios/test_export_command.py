@@ -34,7 +34,7 @@ from tierstate.state.offsets import Extent, Offset
 pytestmark = pytest.mark.kafka
 RECORDS = 3_000
 TYPED = 1_500
-"""Of the topics whose values mean something."""
+"""The number of records of the topics whose values mean something."""
 ORDERS = poisoned([json_order(number) for number in range(TYPED)])
 
 
@@ -48,7 +48,7 @@ class Lake:
     orders: str
     """A topic of JSON, some of it broken (`typed_logs.poisoned`)."""
     avro: str
-    """Of Avro, by schema 1 of a registry."""
+    """A topic of Avro, by schema 1 of a registry."""
 
     def place(self, name: str) -> tuple[Path, str]:
         return self.folder / name, (self.folder / name).as_uri()

@@ -24,7 +24,7 @@ from tierstate.sandbox.kafka import KafkaSandbox
 
 pytestmark = pytest.mark.kafka
 RECORDS = 100_000
-"""Of 120 bytes: as JSON more than sockets hold, so that an answer lasts as long as its reader likes."""
+"""Records of 120 bytes: as JSON more than sockets hold, so that an answer lasts as long as its reader likes."""
 
 
 @dataclass

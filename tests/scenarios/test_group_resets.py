@@ -15,7 +15,7 @@ from tests.scenarios.house import SEGMENT_BYTES, House, eventually
 from tierstate.sandbox.kafka import KafkaSandbox
 
 RECORDS = 2_500
-"""At a time: some three segments."""
+"""Records written at a time: some three segments."""
 READ_A_LITTLE = 100
 
 

@@ -19,7 +19,7 @@ from tierstate.sandbox.kafka import KafkaSandbox
 pytestmark = pytest.mark.kafka
 RECORDS, LATE = 1_500, 2**62
 PLACES = (100, 1_490)
-"""In the remote tier, and at the broker."""
+"""One offset in the remote tier, and one at the broker."""
 
 
 def test_every_reader_goes_on_behind_a_time_that_microseconds_do_not_hold(kafka: KafkaSandbox, tmp_path: Path) -> None:

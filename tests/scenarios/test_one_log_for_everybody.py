@@ -36,7 +36,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(900)]
 
 NOON = 1_767_268_800_000
 TOPICS = ("written", "appended", "cleaned")
-"""As their producers timed them; as the broker did; compacted once."""
+"""Topics with their producers' times, with the broker's times, and one that was compacted once."""
 SPARK = """
 import json, sys
 from tierstate.log.record_digest import RecordDigest
@@ -59,7 +59,7 @@ print(json.dumps(found))
 """
 
 Seen = tuple[int, str]
-"""Records, and their digest."""
+"""The number of records, and their digest."""
 Asked = tuple[str, Isolation]
 
 
@@ -71,7 +71,7 @@ class Trimmed:
     names: dict[str, str]
     before: dict[Asked, list[PlainRecord]] = field(default_factory=dict)
     raw: dict[Asked, Seen] = field(default_factory=dict)
-    """What the broker's raw Fetch gave then."""
+    """The answer of the broker's raw Fetch at that time."""
     ends: dict[str, int] = field(default_factory=dict)
     codecs: set[str] = field(default_factory=set)
 

@@ -21,7 +21,7 @@ from tierstate.state.ids import TopicIdPartition
 pytestmark = [pytest.mark.kafka, pytest.mark.extended]
 RECORDS = 4_000
 ALL_STAYS = "1000000000"
-"""Of ``local.retention.bytes``."""
+"""A value of ``local.retention.bytes``."""
 
 
 def copied(house: House, topic: str) -> bool:

@@ -34,7 +34,7 @@ PARTITIONS, PER_SEGMENT, RECORDS = 3, 20, 110
 PATIENCE_S = 300.0
 NODES = (1, 2, 3)
 ENDS = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._BAD_MSG, KafkaError.INVALID_MSG}
-"""Of a consumer's errors those that are none of a connection, or of a coordinator that moved."""
+"""Errors of a consumer that no connection and no moved coordinator causes."""
 
 
 class Clients:

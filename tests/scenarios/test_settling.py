@@ -21,7 +21,7 @@ from tierstate.state.keys import tier_partition_of
 pytestmark = pytest.mark.kafka
 
 END = -1
-"""As `kafka-delete-records.sh` takes it: everything there is."""
+"""All records, as in `kafka-delete-records.sh`."""
 
 
 @pytest.fixture

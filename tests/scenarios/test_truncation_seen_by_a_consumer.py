@@ -20,7 +20,7 @@ from tierstate.state.errors import OffsetOutOfRange
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 KEPT, WRITTEN = 9, 21
-"""Records that both branches have, and those of the branch that is lost."""
+"""The ends of the records that both branches have, and of the lost branch."""
 
 
 def config_of(story: Story, group: str) -> dict[str, Any]:

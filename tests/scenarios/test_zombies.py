@@ -47,7 +47,7 @@ BLIND: set[Point] = {
 }
 """Steps after which a fact is sent without another look: it reaches the topic, and is fenced there."""
 GIVEN_UP: set[Point] = {("upload.py", "put log"), ("upload.py", "put indexes"), ("upload.py", "put manifest")}
-"""The attempt fails at its last checks, and says so, unless the view has seen the higher term by then."""
+"""The attempt fails at its last checks, and reports it, unless the view has seen the higher term by then."""
 
 
 @dataclass(frozen=True)

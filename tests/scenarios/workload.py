@@ -22,7 +22,7 @@ VALUE_BYTES = 700
 BASE_TIMESTAMP = slice(27, 35)
 MAX_TIMESTAMP = slice(35, 43)
 CRC = slice(17, 21)
-"""Of a batch of format v2."""
+"""The CRC of a batch of format v2."""
 
 
 class Workload:

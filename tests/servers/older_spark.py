@@ -22,7 +22,7 @@ SUMS = {
     "4.2.1": "d79b7c8ee41e66a9202fe6f600ca90b931ca571ae9dbdf31c58d2672e5102da0",
     "4.1.4": "bcbd5e18690cf79d438e97210ad06fb8d451a251bb77becc2b0418868d2acd73",
 }
-"""SHA-256 of what pip fetches, 450 MB each."""
+"""SHA-256 of the files that pip fetches, 450 MB each."""
 
 
 def older_pyspark(release: str) -> Path:

@@ -29,9 +29,9 @@ from tierstate.state.segment import SegmentState
 T = TypeVar("T")
 PATIENCE_S = 180.0
 SETTLED_S = 720.0
-"""A look for orphans that failed, for the store was away, is tried again after ten minutes."""
+"""A failed look for orphans (the store was away) is tried again after ten minutes."""
 IN_TIME = ("deleted: its facts wait to be erased", "(failed-attempt)")
-"""Once they are archived; once nothing of the attempt can still land: neither is hurried."""
+"""Findings that end by themselves: once they are archived; once nothing of the attempt can still land."""
 LOST_BRANCH = ("out of lineage", "overlaps others")
 
 

@@ -27,9 +27,9 @@ UNDER_WAY_S = 1.5
 """A trim takes a moment from its listing of groups to DeleteRecords."""
 LOOK_EVERY_S, LEFT_BEHIND_S = 15.0, 60.0
 QUIET_RECORDS, ALL = 1500, -1
-"""``ALL``: as `kafka-delete-records.sh` takes it."""
+"""``ALL`` is the offset for all records, as in `kafka-delete-records.sh`."""
 MAY_DIE = (0, 1)
-"""Agents that are killed and terminated; the last lives as long as the soak: its memory tells of all of it."""
+"""Agents that are killed and terminated; the last lives as long as the soak, so that its memory shows all of it."""
 KEPT, PASSING = TOPICS[:2]
 ACTS = ("term started", "segment copied", "local trimmed", "log start moved", "segment deleted")
 

@@ -28,7 +28,7 @@ from tierstate.storage.directory import DirectoryStore
 
 PATIENCE_S = 120.0
 STOP_S = 30.0
-"""For SIGTERM, on a loaded machine."""
+"""The time limit after SIGTERM, on a loaded machine."""
 
 T = TypeVar("T")
 
@@ -46,7 +46,7 @@ class Ground:
         self.writers: list[SoakWriter] = []
         self.given_to_groups = 0
         self.quiet: list[str] = []
-        """Topics of one partition on which nothing is written any more."""
+        """Topics of one partition that get no further records."""
         self.lost_topics: list[str] = []
         """Ids of tier-state topics, oldest first."""
 

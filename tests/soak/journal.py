@@ -51,7 +51,7 @@ class Journal:
     said: list[Said] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     strange: list[str] = field(default_factory=list)
-    """Lines that are no JSON: a stack trace, a library's cry."""
+    """Lines that are no JSON, such as a stack trace."""
     _lives: list[_Life] = field(default_factory=list)
 
     def follow(self, agent: int, file: Path) -> None:

@@ -20,7 +20,7 @@ from tierstate.state.routing import Isolation
 
 CHECK_EVERY_S = 60.0
 EFFECT_S = 120.0
-"""How long an effect that is still to be seen is waited for when all is over."""
+"""How long the end waits for an effect that is still to be seen."""
 SOON_S = 60.0
 BETWEEN_S = (1.0, 5.0)
 Say = Callable[[str], None]

@@ -18,7 +18,7 @@ from tests.soak.truth import ABORTED, COMMITTED, OPEN, UNKNOWN, Truth, key_of, v
 
 NUMBERS = itertools.count(1)
 QUEUED = 2_000
-"""Records on their way, at most."""
+"""The most records in flight."""
 ABORTS = 0.25
 PATIENCE_S = 120.0
 TRANSACTION_MS = 90_000

@@ -36,7 +36,7 @@ pytestmark = [
 ]
 KEY, SECRET, BUCKET = "a-spark-user", "and-its-secret-key", "read-by-spark"
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET}
-"""Of the driver, and of each node, as `spark-env.sh` sets them: in no message of Spark's."""
+"""The credentials of the driver and of each node, as `spark-env.sh` sets them: they are in no message of Spark's."""
 RECORDS, PARTITIONS = 400, 4
 TASKS = 8
 PAUSE_S = 1.5

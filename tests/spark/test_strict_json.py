@@ -19,7 +19,7 @@ from tierstate.values.json_tokens import Undecided
 
 CORRUPT = "_corrupt_record"
 WHITESPACE = b" \t\n\r"
-"""JSON's own (RFC 8259, section 2). A vertical tab behind an object is not one of these: the value is corrupt."""
+"""JSON's own whitespace (RFC 8259, section 2). A vertical tab behind an object is none: the value is corrupt."""
 
 
 def by_spark(spark: SparkSession, values: list[bytes | None], ddl: str) -> list[tuple[bytes | None, bool, bool, bool]]:

@@ -21,7 +21,7 @@ from tierstate.state.partition_view import PartitionView
 from tierstate.state.routing import EVERYTHING, AtEnd, Isolation, LocalBounds, ReadLocal, ReadRemote, Tier, route
 
 HIGHEST = 5
-"""The largest high watermark; segments lie below it."""
+"""The largest high watermark; segments are below it."""
 Range = tuple[int, int]
 RANGES: tuple[Range, ...] = tuple((start, end) for start in range(4) for end in range(start, 4))
 SEGMENTS: tuple[tuple[Range, ...], ...] = ((), *((each,) for each in RANGES), *product(RANGES, repeat=2))

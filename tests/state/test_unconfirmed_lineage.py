@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.state.conftest import Build
 
 CUT = bounds(180, 300, epoch=2)
-"""Of a leader whose log begins above the point where it left the one that was copied."""
+"""Bounds of a leader whose log begins above the point where it left the copied one."""
 
 
 @pytest.fixture

@@ -342,4 +342,4 @@ BREAKERS: dict[str, tuple[Callable[[], Breaker], ...]] = {
         lambda: shuffles_pages,
     ),
 }
-"""For every promise of a store, makers of breakers: each call makes one with a memory of its own."""
+"""For every promise of a store, functions that make breakers: each call makes one with a memory of its own."""

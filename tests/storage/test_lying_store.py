@@ -32,7 +32,7 @@ SMALL = WHOLE[: 100 * 1024]
 REQUESTS_OF_AN_UPLOAD = 5
 """Create, three parts of at most 5 MiB, complete."""
 HASTY = {"connect_timeout": 0.5, "read_timeout": 0.5, "request_timeout": 2, "max_attempts": 2}
-"""For what must fail: sooner."""
+"""Short limits for requests that must fail."""
 _names = itertools.count(1)
 
 
