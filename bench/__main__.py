@@ -36,22 +36,22 @@ def benchmarks() -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    known = benchmarks()
+    modules = benchmarks()
     parser = argparse.ArgumentParser(prog="python -m bench")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(known)}; none: all")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(modules)}; none: all")
     parser.add_argument("--quick", action="store_true", help="smaller: whether it runs, not how fast")
     parser.add_argument("--into", type=Path, help="folder of benchmarks.md and benchmarks.json (docs)")
-    asked = parser.parse_args(arguments)
-    unknown = set(asked.names) - set(known)
+    parsed = parser.parse_args(arguments)
+    unknown = set(parsed.names) - set(modules)
     if unknown:
         parser.error(f"no such benchmark: {', '.join(sorted(unknown))}")
-    into = asked.into or (None if asked.quick else DOCS)
-    for name in asked.names or known:
+    into = parsed.into or (None if parsed.quick else DOCS)
+    for name in parsed.names or modules:
         print(f"{name} …", file=sys.stderr)
-        rows: list[Row] = known[name].measure(quick=asked.quick)
+        rows: list[Row] = modules[name].measure(quick=parsed.quick)
         print(_table(rows))
         if into is not None:  # after each, so that an interrupted run keeps what it has
-            _write(into, known, name, rows)
+            _write(into, modules, name, rows)
     return 0
 
 

@@ -152,7 +152,7 @@ def _kafkas(folder: Path, segment_bytes: int) -> Spent:
         site.create(TOPIC, PARTITIONS, segment_bytes)
         site.fill(TOPIC, PARTITIONS, segment_bytes, SEGMENTS)
         logs, pid = site.logs(TOPIC), pid_of(sandbox)
-        wanted = sum(path.stat().st_size for path in logs)
+        expected = sum(path.stat().st_size for path in logs)
         time.sleep(5)  # the rest of the producer's work
         began, before = time.perf_counter(), cpu_s(pid)
         time.sleep(5)
@@ -160,7 +160,7 @@ def _kafkas(folder: Path, segment_bytes: int) -> Spent:
         _in_cache(logs)
         began, before = time.perf_counter(), cpu_s(pid)
         _switch_on(sandbox)
-        until(lambda: sum(path.stat().st_size for path in remote.rglob("*.log")) >= wanted, 300)
+        until(lambda: sum(path.stat().st_size for path in remote.rglob("*.log")) >= expected, 300)
         seconds = time.perf_counter() - began
         return _shown("kafka's", Spent(seconds, cpu_s(pid) - before - idle * seconds))
 

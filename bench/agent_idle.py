@@ -137,10 +137,10 @@ def _settings(folder: Path, kafka: KafkaSandbox) -> Path:
 def _create(kafka: KafkaSandbox, topics: int) -> None:
     admin: Any = AdminClient({"bootstrap.servers": kafka.bootstrap, "log_level": 0})
     rolling = {"internal.segment.bytes": str(SEGMENT_BYTES)}
-    wanted = [NewTopic(f"idle-{number}", PARTITIONS, 1) for number in range(topics)]
-    wanted.append(NewTopic("idle-rolls", 1, 1, config=rolling))
-    for at in range(0, len(wanted), 20):
-        for created in admin.create_topics(wanted[at : at + 20], operation_timeout=60).values():
+    new_topics = [NewTopic(f"idle-{number}", PARTITIONS, 1) for number in range(topics)]
+    new_topics.append(NewTopic("idle-rolls", 1, 1, config=rolling))
+    for at in range(0, len(new_topics), 20):
+        for created in admin.create_topics(new_topics[at : at + 20], operation_timeout=60).values():
             created.result(90)
 
 
@@ -160,8 +160,8 @@ def _rolls(kafka: KafkaSandbox, agent: _Agent, rolls: int) -> list[float]:
             assert producer.flush(30) == 0
             rolled = time.time()
         _until(partial(copied_beyond, copied))
-        said = datetime.fromisoformat(agent.events("segment copied")[copied]["timestamp"])
-        took.append(said.timestamp() - rolled)
+        copied_at = datetime.fromisoformat(agent.events("segment copied")[copied]["timestamp"])
+        took.append(copied_at.timestamp() - rolled)
         time.sleep(BETWEEN_ROLLS_S)
     return took
 

@@ -52,8 +52,8 @@ class Site:
         settings = {"segment.bytes": str(segment_bytes), "retention.ms": "-1"}
         settings |= {name.replace("_", "."): value for name, value in config.items()}
         admin: Any = AdminClient({"bootstrap.servers": self.kafka.bootstrap, "log_level": 0})
-        wanted = NewTopic(topic, partitions, 1, config=settings)
-        admin.create_topics([wanted], operation_timeout=30)[topic].result(60)
+        new_topic = NewTopic(topic, partitions, 1, config=settings)
+        admin.create_topics([new_topic], operation_timeout=30)[topic].result(60)
 
     def fill(self, topic: str, partitions: int, segment_bytes: int, segments: int, value_bytes: int = 1000) -> None:
         """Write rolled segments to each partition; values of random words, batches of 16 KiB or one record."""

@@ -2,8 +2,8 @@
 
 Ours reads the remote tier alone (`tiered_storage_only`, a folder), the peer a broker on the same machine; all is in the
 page cache. Each run is a process of its own, sides take turns, medians of five: CPU time of that process alone, from
-the 10,000th record on, and its peak memory. One partition, batches as Kafka's producer makes them. The start is from an
-empty process to the first record, imports included, of a group without a commit, with 10,000 segments known.
+the 10,000th record on, and its peak memory. One partition, batches as Kafka's producer makes them. The start is from
+an empty process to the first record, imports included, of a group without a commit, with 10,000 segments known.
 """
 
 from __future__ import annotations
@@ -77,12 +77,12 @@ def measure(quick: bool = False) -> list[Row]:
 
 
 def _side_by_side(place: TieredPlace, topic: str, what: str, count: int, runs: int) -> list[Row]:
-    found: dict[bool, list[Consumed]] = {True: [], False: []}
+    measured: dict[bool, list[Consumed]] = {True: [], False: []}
     for _ in range(runs):
-        for tiered in found:
-            found[tiered].append(place.consumed(tiered, topic, count))
-    ours, peer = (1e6 / statistics.median(each.cpu for each in found[tiered]) for tiered in (True, False))
-    memory = [statistics.median(each.peak_bytes for each in found[tiered]) / 2**20 for tiered in (True, False)]
+        for tiered in measured:
+            measured[tiered].append(place.consumed(tiered, topic, count))
+    ours, peer = (1e6 / statistics.median(each.cpu for each in measured[tiered]) for tiered in (True, False))
+    memory = [statistics.median(each.peak_bytes for each in measured[tiered]) / 2**20 for tiered in (True, False)]
     return [
         Row(f"consume(1000), {what}", ours, "records a CPU second", peer, PEER, "≥ 1x"),
         Row(f"peak memory, {what}", memory[0], "MiB, less is better", memory[1], PEER),
@@ -135,8 +135,8 @@ class TieredPlace:
 
     def add_segments(self, topic: str, count: int) -> None:
         """Add facts of copied segments past the end of the real ones: readers know them, and never read them."""
-        given = {"kafka.bootstrap.servers": self._kafka.bootstrap, "store.url": self._store, **FOR_READERS}
-        with Connection(settings_from(given)) as connection:
+        settings = {"kafka.bootstrap.servers": self._kafka.bootstrap, "store.url": self._store, **FOR_READERS}
+        with Connection(settings_from(settings)) as connection:
             partition = place_of(connection.broker.control, topic, 0)
             term = connection.view([partition]).partition(partition).term
             number = tier_partition_of(partition, connection.topic.mapped_partitions)
@@ -157,8 +157,8 @@ class TieredPlace:
         config |= {"auto.offset.reset": "earliest", "check.crcs": True}
         if tiered:
             config |= {"tiered.mode": "tiered_storage_only", "tierstate.store.url": self._store}
-        said = json.dumps([tiered, topic, count, config])
-        command = [sys.executable, str(Path(__file__).with_name("consuming.py")), said]
+        request = json.dumps([tiered, topic, count, config])
+        command = [sys.executable, str(Path(__file__).with_name("consuming.py")), request]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         return Consumed(**json.loads(done.stdout.splitlines()[-1]))
 

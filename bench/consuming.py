@@ -20,21 +20,21 @@ def consume(tiered: bool, topic: str, count: int, config: dict[str, Any]) -> dic
     began = time.monotonic()
     module, name = ("tierstate", "TieredConsumer") if tiered else ("confluent_kafka", "Consumer")
     opened = getattr(importlib.import_module(module), name)
-    first_s, cpu, found, from_found = 0.0, 0.0, 0, 0
+    first_s, cpu, total, from_found = 0.0, 0.0, 0, 0
     with opened(config) as consumer:
         consumer.subscribe([topic])
-        while found < count:
-            got = consumer.consume(min(1000, count - found), 1.0) if first_s else [consumer.poll(1.0)]
+        while total < count:
+            got = consumer.consume(min(1000, count - total), 1.0) if first_s else [consumer.poll(1.0)]
             records = [message for message in got if message is not None and message.error() is None]
             for message in records:
                 message.value()
-            if records and not found:
+            if records and not total:
                 first_s = time.monotonic() - began
-            found += len(records)
-            if not cpu and found >= WARM:
-                cpu, from_found = time.process_time(), found
+            total += len(records)
+            if not cpu and total >= WARM:
+                cpu, from_found = time.process_time(), total
         cpu = time.process_time() - cpu
-    return {"cpu": cpu * 1e6 / max(1, found - from_found), "peak_bytes": _peak_bytes(), "first_s": first_s}
+    return {"cpu": cpu * 1e6 / max(1, total - from_found), "peak_bytes": _peak_bytes(), "first_s": first_s}
 
 
 def _peak_bytes() -> int:

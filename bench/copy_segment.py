@@ -104,7 +104,7 @@ def _batches(size: int) -> list[tuple[bytes, int]]:
     """Return batches of leader epoch 0 and how many records each has."""
     chance = random.Random(7)
     words = [chance.randbytes(chance.randint(3, 9)) for _ in range(2000)]
-    found, done = [], 0
+    batches, done = [], 0
     while done < size:
         builder, records = MemoryRecordsBuilder(2, 0, BATCH_BYTES), 0
         while True:
@@ -115,9 +115,9 @@ def _batches(size: int) -> list[tuple[bytes, int]]:
         builder.close()
         batch = bytearray(builder.buffer())
         batch[12:16] = bytes(4)  # the leader epoch: the broker fills it in, outside the checksum too
-        found.append((bytes(batch), records))
+        batches.append((bytes(batch), records))
         done += len(batch)
-    return found
+    return batches
 
 
 def measure(quick: bool = False) -> list[Row]:
@@ -131,8 +131,8 @@ def measure(quick: bool = False) -> list[Row]:
             for _ in range(1 if quick else RUNS):
                 for side, taken in runs.items():
                     taken.append(_run(side, folder, s3.server.url))
-                    for found in client.list_objects_v2(Bucket=BUCKET).get("Contents", ()):
-                        client.delete_object(Bucket=BUCKET, Key=found["Key"])
+                    for listed in client.list_objects_v2(Bucket=BUCKET).get("Contents", ()):
+                        client.delete_object(Bucket=BUCKET, Key=listed["Key"])
     return [row for side, (what, peer) in SIDES.items() if peer for row in _rows(what, runs[side], runs[peer], peer)]
 
 

@@ -120,8 +120,8 @@ def measure(quick: bool = False) -> list[Row]:
 
 
 def _decode(log: bytes, unpacked: int, count: int) -> float:
-    found = sum(batch.num_rows for batch in decode_batches(log, source="log", topic="topic", partition=0))
-    return _whole(unpacked, found, count)
+    total = sum(batch.num_rows for batch in decode_batches(log, source="log", topic="topic", partition=0))
+    return _whole(unpacked, total, count)
 
 
 def _copied(plain: bytes) -> float:
@@ -150,8 +150,8 @@ def _row_by_row(batches: Any, unpacked: int, count: int, *, checked: bool) -> fl
             values.append(record.value)
             headers.append(record.headers or None)
     columns = [keys, values, pa.repeat("topic", len(keys)), pa.repeat(pa.scalar(0, pa.int32()), len(keys))]
-    found = pa.Table.from_arrays([*columns, offsets, times, types, headers], schema=record_schema())
-    return _whole(unpacked, found.num_rows, count)
+    table = pa.Table.from_arrays([*columns, offsets, times, types, headers], schema=record_schema())
+    return _whole(unpacked, table.num_rows, count)
 
 
 def _whole(unpacked: int, found: int, count: int) -> float:

@@ -60,25 +60,25 @@ def rows_of(address: str, path: str, below: int, what: str, folder: Path, quick:
     """``below`` is the end of the offsets that are asked for, exclusive."""
     rows: list[Row] = []
     for form, (media_type, goal) in FORMS.items():
-        asked, bodies = asyncio.run(_walk(address, path, below, media_type))
-        (folder / "answers").write_bytes(json.dumps([[len(each) for each in bodies], asked]).encode() + b"\n")
+        paths, bodies = asyncio.run(_walk(address, path, below, media_type))
+        (folder / "answers").write_bytes(json.dumps([[len(each) for each in bodies], paths]).encode() + b"\n")
         with (folder / "answers").open("ab") as file:
             file.writelines(bodies)
         with _bare(folder / "answers", media_type) as bare:
-            found: dict[tuple[str, int], list[Taken]] = {}
+            series: dict[tuple[str, int], list[Taken]] = {}
             for _ in range(1 if quick else RUNS):
                 for clients in CLIENTS:
                     for at in (address, bare):
-                        took = asyncio.run(taken(at, asked, media_type, clients, 0.5 if quick else SECONDS))
-                        found.setdefault((at, clients), []).append(took)
-        rate = {key: statistics.median(each.rate for each in runs) / 2**20 for key, runs in found.items()}
+                        took = asyncio.run(taken(at, paths, media_type, clients, 0.5 if quick else SECONDS))
+                        series.setdefault((at, clients), []).append(took)
+        rate = {key: statistics.median(each.rate for each in runs) / 2**20 for key, runs in series.items()}
         rows += [
             Row(f"{form}, {what}, {n} clients", rate[address, n], "MiB/s", rate[bare, n], BARE, goal) for n in CLIENTS
         ]
         if form != "batches":
             seconds = 0.5 if quick else SECONDS
             once = [
-                asyncio.run(taken(address, _like_no_other(asked, run), media_type, 1, seconds)).rate
+                asyncio.run(taken(address, _like_no_other(paths, run), media_type, 1, seconds)).rate
                 for run in range(1 if quick else RUNS)
             ]
             rows.append(
@@ -87,7 +87,7 @@ def rows_of(address: str, path: str, below: int, what: str, folder: Path, quick:
         most = CLIENTS[-1]
         one = rate[address, 1]
         rows.append(Row(f"{form}, {what}", rate[address, most], "MiB/s, 64 clients", one, "one client", "≥ 0.9x"))
-        p50, p99 = (statistics.median(getattr(each, p) for each in found[address, most]) * 1e3 for p in ("p50", "p99"))
+        p50, p99 = (statistics.median(getattr(each, p) for each in series[address, most]) * 1e3 for p in ("p50", "p99"))
         rows.append(Row(f"{form}, {what}, p99", p99, "ms, 64 clients, less is better", p50, "p50", "≤ 4x"))
     return rows
 
@@ -102,16 +102,16 @@ async def _walk(address: str, path: str, below: int, media_type: str) -> tuple[l
     """Return consecutive paths and their answers; enough that 64 clients do not ask for the same."""
     host, port = address.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port), limit=1 << 20)
-    asked: list[str] = []
+    paths: list[str] = []
     bodies: list[bytes] = []
     offset = 0
-    while offset < below and len(asked) < 64:
-        asked.append(f"{path}{offset}")
-        head, body = await _call(reader, writer, asked[-1], media_type)
+    while offset < below and len(paths) < 64:
+        paths.append(f"{path}{offset}")
+        head, body = await _call(reader, writer, paths[-1], media_type)
         bodies.append(body)
         offset = int(head[b"x-next-offset"])
     writer.close()
-    return asked, bodies
+    return paths, bodies
 
 
 async def _call(

@@ -78,7 +78,7 @@ def _beside(address: str, abuse: str, runs: int, quick: bool) -> Row:
         alone.append(asyncio.run(taken(address, calls, BATCHES, 1, 1.0 if quick else SECONDS)))
         with _abused(address, abuse):
             beside.append(asyncio.run(taken(address, calls, BATCHES, 1, 1.0 if quick else SECONDS)))
-    p99, quiet = (statistics.median(each.p99 for each in found) * 1e3 for found in (beside, alone))
+    p99, quiet = (statistics.median(each.p99 for each in measured) * 1e3 for measured in (beside, alone))
     return Row(f"p99 beside {abuse}", p99, "ms, less is better", quiet, "alone", "≤ 2x")
 
 

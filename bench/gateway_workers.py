@@ -67,8 +67,8 @@ def measure(quick: bool = False) -> list[Row]:
 def _rows(sides: dict[int, Side], what: str, below: int, quick: bool) -> Iterator[Row]:
     media_type = FORMS["ndjson"][0]
     path = f"/v1/topics/bench-0/partitions/0/records?tier=remote&{CALLS[what]}&offset="
-    asked = [f"{path}{below * number // SPREAD}" for number in range(SPREAD)]
-    size = statistics.mean(_size(sides[1].address + each, media_type) for each in asked)
+    paths = [f"{path}{below * number // SPREAD}" for number in range(SPREAD)]
+    size = statistics.mean(_size(sides[1].address + each, media_type) for each in paths)
     calls: dict[int, list[float]] = {1: [], 2: []}
     costs: dict[int, list[float]] = {1: [], 2: []}
     seconds = 0.5 if quick else SECONDS
@@ -76,7 +76,7 @@ def _rows(sides: dict[int, Side], what: str, below: int, quick: bool) -> Iterato
     for turn in range(2 if quick else RUNS + 1):
         for number, side in sides.items():
             before, own = side.cpu_s(), time.process_time()
-            took = asyncio.run(taken(side.address, asked, media_type, CLIENTS, seconds))
+            took = asyncio.run(taken(side.address, paths, media_type, CLIENTS, seconds))
             if turn:  # the first one compiles, and fills caches
                 calls[number].append(took.rate / size)
                 spent = side.cpu_s() - before

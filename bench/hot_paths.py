@@ -210,10 +210,10 @@ class _Inline(Executor):
 
 async def _get(app: Any, path: str, query: bytes) -> int:
     """Return the bytes of the body, as a client that takes all of it at once and stays."""
-    size, asked = 0, iter([{"type": "http.request", "body": b"", "more_body": False}])
+    size, messages = 0, iter([{"type": "http.request", "body": b"", "more_body": False}])
 
     async def receive() -> dict[str, Any]:
-        for message in asked:
+        for message in messages:
             return message
         await asyncio.Event().wait()
         raise AssertionError("nobody leaves")
@@ -245,21 +245,21 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    asked = parser().parse_args(arguments)
+    parsed = parser().parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="tierstate-bench-") as folder:
-        work = HOT[asked.name](Path(folder), SMALL if asked.quick else LARGE)
+        work = HOT[parsed.name](Path(folder), SMALL if parsed.quick else LARGE)
         work()
-        if asked.bare:
+        if parsed.bare:
             print(f"process {os.getpid()}", file=sys.stderr, flush=True)
-            _repeat(work, asked.seconds)
+            _repeat(work, parsed.seconds)
             return 0
         profile = cProfile.Profile()
-        runs = profile.runcall(partial(_repeat, work, asked.seconds))
-    print(f"{asked.name}: {(HOT[asked.name].__doc__ or '').strip()} Runs: {runs}.")
-    found = pstats.Stats(profile).strip_dirs().sort_stats("tottime")
-    if asked.into:
-        found.dump_stats(asked.into)
-    found.print_stats(asked.lines)
+        runs = profile.runcall(partial(_repeat, work, parsed.seconds))
+    print(f"{parsed.name}: {(HOT[parsed.name].__doc__ or '').strip()} Runs: {runs}.")
+    profile_stats = pstats.Stats(profile).strip_dirs().sort_stats("tottime")
+    if parsed.into:
+        profile_stats.dump_stats(parsed.into)
+    profile_stats.print_stats(parsed.lines)
     return 0
 
 

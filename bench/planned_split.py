@@ -122,12 +122,12 @@ def _read(side: str, folder: Path, splits: Sequence[PlannedSplit]) -> int:
             while file.readinto(buffer):
                 pass
     store = DirectoryStore(folder / "store")
-    found = 0
+    count = 0
     for split in splits if side != "bare" else ():
         for piece in read_split(split, store, None):
             if side == "decode":
-                found += sum(batch.num_rows for batch in records(piece, "t", 0))
-    return found or sum(split.end - split.start for split in splits)
+                count += sum(batch.num_rows for batch in records(piece, "t", 0))
+    return count or sum(split.end - split.start for split in splits)
 
 
 def main(side: str, folder: Path) -> Run:

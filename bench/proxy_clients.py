@@ -82,19 +82,19 @@ def _by_a_process(*said: Any) -> Any:
 
 
 def _read(bootstrap: str, topic: str, count: int, beside: list[str] | None) -> tuple[float, float]:
-    found, began, cpu = 0, 0.0, time.process_time()
+    total, began, cpu = 0, 0.0, time.process_time()
     config = {"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False, "check.crcs": True}
     with closing(Consumer({**config, "auto.offset.reset": "error"})) as consumer:
         consumer.assign([TopicPartition(name, 0, 0) for name in (topic, *(beside or ()))])
-        while found < count:
+        while total < count:
             for message in consumer.consume(1000, 1.0):
                 if message.error() is not None:
                     raise SystemExit(message.error().str())
                 message.value()
-                found += beside is None or message.topic() == topic
-            if not began and found >= WARM:
-                began, at = time.monotonic(), found
-        rate = (found - at) / (time.monotonic() - began)
+                total += beside is None or message.topic() == topic
+            if not began and total >= WARM:
+                began, at = time.monotonic(), total
+        rate = (total - at) / (time.monotonic() - began)
     return rate, time.process_time() - cpu
 
 

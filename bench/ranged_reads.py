@@ -162,9 +162,9 @@ def _whole(what: str, log: Written, client: S3Client, runs: int) -> list[Row]:
     for turn in range(runs + 1):
         for side, read in sides.items():
             began = time.perf_counter()
-            found = read()
-            if side != "bare" and found != size:
-                raise SystemExit(f"{what}: read {found} of {size} bytes")
+            data = read()
+            if side != "bare" and data != size:
+                raise SystemExit(f"{what}: read {data} of {size} bytes")
             if turn or runs == 1:  # the first turn warms up
                 rates[side].append(size / 1e6 / (time.perf_counter() - began))
     if size > 2 * CACHE_BYTES and cache.counts.hits:

@@ -52,16 +52,16 @@ def measure(quick: bool = False) -> list[Row]:
                 "assign": json.dumps({topic_id: list(range(partitions))}),
             }
             command = [sys.executable, "-m", "bench.spark_plan", json.dumps(options)]
-            said = subprocess.run(command, check=True, capture_output=True, text=True, cwd=Path(__file__).parents[1])
-        found = json.loads(said.stdout)
-        if found["spark_partitions"] < 3 * segments:
-            raise SystemExit(f"{found['spark_partitions']} Spark partitions of {segments} segments")
+            process = subprocess.run(command, check=True, capture_output=True, text=True, cwd=Path(__file__).parents[1])
+        figures = json.loads(process.stdout)
+        if figures["spark_partitions"] < 3 * segments:
+            raise SystemExit(f"{figures['spark_partitions']} Spark partitions of {segments} segments")
         what = f"{segments:,} segments in {partitions} partition{'s' if partitions > 1 else ''}"
-        print(f"  {what}: {found}", file=sys.stderr, flush=True)
+        print(f"  {what}: {figures}", file=sys.stderr, flush=True)
         rows += [
-            Row(f"plan of {what}, CPU", found["cpu_s"], "s", goal=goal),
-            Row(f"plan of {what}, peak memory", found["peak_mib"], "MiB"),
-            Row(f"plan of {what}, of it the plan", found["plan_mib"], "MiB"),
+            Row(f"plan of {what}, CPU", figures["cpu_s"], "s", goal=goal),
+            Row(f"plan of {what}, peak memory", figures["peak_mib"], "MiB"),
+            Row(f"plan of {what}, of it the plan", figures["plan_mib"], "MiB"),
         ]
     return rows
 
@@ -102,13 +102,13 @@ def main(given: str) -> None:
 
     planned = BatchReader(parse_options(json.loads(given))).partitions()
     plan = sum(len(each.value) for each in planned if isinstance(each, SplitGroup))
-    found = {
+    figures = {
         "spark_partitions": len(planned),
         "cpu_s": time.process_time(),
         "peak_mib": _peak_mib(),
         "plan_mib": plan / 2**20,
     }
-    print(json.dumps(found))
+    print(json.dumps(figures))
 
 
 def _peak_mib() -> float:

@@ -152,12 +152,12 @@ class Topic:
         more = {key.removeprefix("tierstate."): value for key, value in self.options.items() if "tierstate." in key}
         more = {{"endpoint": "store.endpoint", "region": "store.region"}.get(k, k): v for k, v in more.items()}
         store, topic_name = more.pop("store"), more.pop("tier_state_topic")
-        wanted = more | {"tier_state.topic": topic_name}
-        sample = read_records(given, store, self.name, 0, 0, min(self.ends[0], 20_000), settings=wanted)
+        tables = more | {"tier_state.topic": topic_name}
+        sample = read_records(given, store, self.name, 0, 0, min(self.ends[0], 20_000), settings=tables)
         self.batches = site.log_dir.parent / "batches.pickle"
         columns = [name for name in PrebuiltSource({}).schema().names]
-        found = [each for batch in sample for each in sliced(batch.select(columns))]
-        self.batches.write_bytes(pickle.dumps(found))
+        record_batches = [each for batch in sample for each in sliced(batch.select(columns))]
+        self.batches.write_bytes(pickle.dumps(record_batches))
         _in_cache([path for folder in (site.log_dir, self.config.parent) for path in folder.rglob("*.log")])
 
     @property
@@ -294,12 +294,12 @@ def cpu_of_tree(root: int) -> float:
             continue
         pid = int(stat.parent.name)
         parents[pid], ticks[pid] = int(fields[1]), sum(map(int, fields[11:15]))
-    found, wanted = 0, [root]
-    while wanted:
-        pid = wanted.pop()
-        found += ticks.get(pid, 0)
-        wanted += [child for child, parent in parents.items() if parent == pid]
-    return found / TICKS
+    total, pids = 0, [root]
+    while pids:
+        pid = pids.pop()
+        total += ticks.get(pid, 0)
+        pids += [child for child, parent in parents.items() if parent == pid]
+    return total / TICKS
 
 
 def _rows(what: str, topic: Topic, spent: dict[str, tuple[float, float]], query: Query | None) -> list[Row]:

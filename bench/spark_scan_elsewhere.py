@@ -85,8 +85,8 @@ class Twin:
         site, load = topic.site, topic.load
         site.create(self.name, PARTITIONS, QUICK_BYTES if quick else SEGMENT_BYTES, **TIERED)
         fill(site, self.name, load, load.records // 10 if quick else load.records, values_of(load))
-        wanted = [end * 2 // 3 for end in topic.ends]
-        until(lambda: all(mine >= end for mine, end in zip(self._starts(site), wanted, strict=True)), WAIT_S)
+        expected = [end * 2 // 3 for end in topic.ends]
+        until(lambda: all(mine >= end for mine, end in zip(self._starts(site), expected, strict=True)), WAIT_S)
         self.ends = [min(pair) for pair in zip(self._starts(site), topic.ends, strict=True)]
 
     def _starts(self, site: Site) -> list[int]:

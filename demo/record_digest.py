@@ -94,8 +94,8 @@ def first_difference(expected: Records, found: Records) -> FirstDifference | Non
         at = next(
             (i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), min(len(ours), len(theirs))
         )
-        known = expected.offsets[partition] if at < len(ours) else found.offsets[partition]
-        return FirstDifference(partition, known[at], _shown(ours, at), _shown(theirs, at))
+        offsets_read = expected.offsets[partition] if at < len(ours) else found.offsets[partition]
+        return FirstDifference(partition, offsets_read[at], _shown(ours, at), _shown(theirs, at))
     return None
 
 

@@ -42,10 +42,10 @@ def schema() -> str:
 
 def check_table(house: House) -> int:
     """Compare every row with the log, decoded again; return how many. Raises DemoFailed where one differs."""
-    found = house.json("table", "check", NAME, "--local", accept=(0, 1))
-    if found["findings"]:
-        raise DemoFailed(f"the table is not the log: {found['findings'][0]}")
-    return sum(each["rows"] for each in found["partitions"])
+    report = house.json("table", "check", NAME, "--local", accept=(0, 1))
+    if report["findings"]:
+        raise DemoFailed(f"the table is not the log: {report['findings'][0]}")
+    return sum(each["rows"] for each in report["partitions"])
 
 
 def ask_table(house: House) -> YearTable:

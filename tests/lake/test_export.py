@@ -74,18 +74,18 @@ def test_the_manifest_names_every_file_with_its_offsets_counts_and_digests(world
     [manifest] = [json.loads(data) for key, data in objects.items() if key.endswith("manifest.json")]
     assert {each["key"] for each in manifest["files"]} == {key for key in objects if key.endswith(".parquet")}
     assert manifest["records"] == world.digest()[0]
-    for said in manifest["files"]:
-        rows = pq.read_table(io.BytesIO(objects[said["key"]]))
+    for entry in manifest["files"]:
+        rows = pq.read_table(io.BytesIO(objects[entry["key"]]))
         digest = RecordDigest()
         digest.update(rows)
         offsets = rows.column("offset").to_pylist()
         times = rows.column("timestamp").cast(pa.int64()).to_pylist()
         assert offsets == sorted(offsets)
-        assert (said["records"], said["digest"]) == (digest.count, digest.hexdigest())
-        assert (said["first_offset"], said["last_offset"]) == (offsets[0], offsets[-1])
-        assert (said["min_timestamp"], said["max_timestamp"]) == (min(times) // 1000, max(times) // 1000)
-        assert said["bytes"] == len(objects[said["key"]])
-        assert {f"{each:%Y-%m-%d}" for each in rows.column("timestamp").to_pylist()} == {said["date"]}
+        assert (entry["records"], entry["digest"]) == (digest.count, digest.hexdigest())
+        assert (entry["first_offset"], entry["last_offset"]) == (offsets[0], offsets[-1])
+        assert (entry["min_timestamp"], entry["max_timestamp"]) == (min(times) // 1000, max(times) // 1000)
+        assert entry["bytes"] == len(objects[entry["key"]])
+        assert {f"{each:%Y-%m-%d}" for each in rows.column("timestamp").to_pylist()} == {entry["date"]}
 
 
 def test_whatever_windows_and_tiers_are_read_the_files_are_the_same_bytes(golden_log: Make) -> None:

@@ -66,15 +66,15 @@ def test_what_expired_is_given_up_and_the_next_export_goes_on_with_what_the_log_
     given_up(world)
     committed = {file.key for each in world.ledger.done(plan).values() for file in each.files}
     assert {key for key in world.objects() if key.endswith(".parquet")} == committed
-    said = json.loads(world.place.get(given_up_key(plan)))
-    assert said["missing"] == [[task.partition, task.start, task.end] for task in plan.tasks[2:3]]
-    assert {each["key"] for each in said["files"]} == committed
+    document = json.loads(world.place.get(given_up_key(plan)))
+    assert document["missing"] == [[task.partition, task.start, task.end] for task in plan.tasks[2:3]]
+    assert {each["key"] for each in document["files"]} == committed
     world.export().do(world.wanted(start))
     rows = [table for table in world.tables() if table["offset"][0].as_py() >= start]
     assert digest_of(pa.concat_tables(rows).sort_by("offset")) == log_digest(world, start)
-    found = check(world.export())
-    assert found.findings == []
-    assert found.given_up == plan.tasks[2].end - plan.tasks[2].start
+    report = check(world.export())
+    assert report.findings == []
+    assert report.given_up == plan.tasks[2].end - plan.tasks[2].start
 
 
 def test_killed_before_any_of_its_steps_and_done_again_it_leaves_the_very_same_objects(golden: Golden) -> None:

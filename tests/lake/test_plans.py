@@ -40,13 +40,13 @@ def test_what_is_left_is_what_is_asked_for_and_not_there(
         if not offsets & taken:
             taken |= offsets
             ranges.append((partition, start, start + length))
-    wanted = {partition: Extent(Offset(asked[0]), Offset(asked[0] + asked[1])) for partition in range(3)}
-    left = uncovered(wanted, covered([plan_of(0, *ranges)]))
-    found = [(partition, at) for partition, start, end in left for at in range(start, end)]
+    target = {partition: Extent(Offset(asked[0]), Offset(asked[0] + asked[1])) for partition in range(3)}
+    left = uncovered(target, covered([plan_of(0, *ranges)]))
+    offsets_left = [(partition, at) for partition, start, end in left for at in range(start, end)]
     expected = {(p, at) for p in range(3) for at in range(asked[0], asked[0] + asked[1])} - taken
-    assert sorted(found) == found
-    assert set(found) == expected
-    assert len(found) == len(expected)
+    assert sorted(offsets_left) == offsets_left
+    assert set(offsets_left) == expected
+    assert len(offsets_left) == len(expected)
 
 
 def test_two_exports_of_the_same_offsets_are_damage() -> None:
@@ -91,8 +91,8 @@ def test_a_plan_that_somebody_moved_or_broke_is_said() -> None:
 
 def test_a_plan_of_a_later_format_is_refused_by_name() -> None:
     place = MemoryStore()
-    said = {**json.loads(document(plan_of(0, (0, 0, 1)).as_json())), "format": 2}
-    place.put_if_absent(plan_key(TOPIC_ID, 0), document(said))
+    later_plan = {**json.loads(document(plan_of(0, (0, 0, 1)).as_json())), "format": 2}
+    place.put_if_absent(plan_key(TOPIC_ID, 0), document(later_plan))
     with pytest.raises(InvalidRequest, match="another version of tierstate"):
         Ledger(place, TOPIC_ID).plans()
 

@@ -79,9 +79,9 @@ def test_a_table_lives_in_any_catalog_from_its_first_row_to_its_last(
     table = world.table()
     assert compact(table, fresh, execute=True).commits == 1
     assert expire(table, old_snapshots(table, 1, LATER))
-    found = strays(world.table(), LATER)
-    assert [each for each in found if each.url.endswith(".parquet")], "what compaction replaced"
-    sweep(world.table(), found, lambda _: None)
+    stray_files = strays(world.table(), LATER)
+    assert [each for each in stray_files if each.url.endswith(".parquet")], "what compaction replaced"
+    sweep(world.table(), stray_files, lambda _: None)
     assert world.table_digest() == world.log_digest()
     assert not strays(world.table(), LATER)
     assert not world.follow()
@@ -99,8 +99,8 @@ def test_a_typed_table_lives_in_any_catalog_while_its_schema_grows(
         form = world.table().facts.columns.forms["value"]
         schema = json.loads(form.schema)
         schema["fields"].append({"name": "more", "type": ["null", "string"], "default": None})
-        wanted = {"value": replace(form, schema=json.dumps(schema))}
-        assert evolve_table(world.table(), wanted, fresh, execute=True) == [FieldChange("value.more", None, "string")]
+        expected = {"value": replace(form, schema=json.dumps(schema))}
+        assert evolve_table(world.table(), expected, fresh, execute=True) == [FieldChange("value.more", None, "string")]
         assert len(world.table().facts.versions) == 4
         assert "more" in world.rows().schema.field("value").type.names
         world.require_same()

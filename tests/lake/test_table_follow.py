@@ -142,14 +142,14 @@ def begun(golden: Golden, folder: Path) -> TableWorld:
 
 def both_append(world: TableWorld) -> list[Callable[[], Any]]:
     """Return two writers' commits, computed from the same place; each is sent when it is called."""
-    found: list[Callable[[], Any]] = []
+    commits: list[Callable[[], Any]] = []
     for name in ("a", "b"):
         table = world.table()
         attempt = Attempt(name)
         [split] = world.log().splits(0, BEFORE, BEHIND, 10**9)
         run(write_rows(table, attempt, ExportTask(0, 0, BEFORE, BEHIND), world.log().read(split), table.new_rows()))
-        found.append(table.prepared(Change(TablePlace({}), tuple(attempt.files)), name).commit_transaction)
-    return found
+        commits.append(table.prepared(Change(TablePlace({}), tuple(attempt.files)), name).commit_transaction)
+    return commits
 
 
 def test_without_retries_the_second_of_two_commits_fails(golden_log: Make, tmp_path: Path) -> None:

@@ -277,17 +277,17 @@ def test_a_branch_that_was_lost_below_what_the_table_knows_stops_it() -> None:
 
 
 def test_a_place_keeps_the_newest_epochs_and_is_read_as_it_was_said() -> None:
-    known = Reach(Offset(0), Offset(0))
+    reach_so_far = Reach(Offset(0), Offset(0))
     for epoch in range(20):
-        known = known.to(
+        reach_so_far = reach_so_far.to(
             Offset(10 * (epoch + 1)), Lineage.of(*((each, 10 * each) for each in range(epoch + 1))), epoch // 5
         )
-    assert known.lineage == Lineage.of(*((each, 10 * each) for each in range(20 - KEPT_EPOCHS, 20)))
-    place, topic_id = TablePlace({0: known, 3: reach(5)}), TopicId.of(b"golden-topic-id!")
-    said = place.as_summary(topic_id, "attempt")
-    assert TablePlace.of_summary(said, topic_id) == place
+    assert reach_so_far.lineage == Lineage.of(*((each, 10 * each) for each in range(20 - KEPT_EPOCHS, 20)))
+    place, topic_id = TablePlace({0: reach_so_far, 3: reach(5)}), TopicId.of(b"golden-topic-id!")
+    summary = place.as_summary(topic_id, "attempt")
+    assert TablePlace.of_summary(summary, topic_id) == place
     with pytest.raises(CorruptData, match="another topic"):
-        TablePlace.of_summary(said, TopicId.of(b"another-topic-id"))
+        TablePlace.of_summary(summary, TopicId.of(b"another-topic-id"))
 
 
 def test_what_was_read_while_the_log_changed_its_lineage_is_not_committed(golden_log: Make, tmp_path: Path) -> None:

@@ -128,8 +128,8 @@ def test_a_table_that_cannot_go_on_says_why_and_holds_up_no_other(world: TableWo
     keeper = keeper_of(world, ManualClock(), TableLimits())
     assert keeper.turn(RUNS) is True
     assert world.table_digest() == world.log_digest()
-    [said] = keeper.stopped()
-    assert said.startswith(f"table {OTHER}: the topic was made anew")
+    [stopped_table] = keeper.stopped()
+    assert stopped_table.startswith(f"table {OTHER}: the topic was made anew")
     metrics = Metrics()
     feed_table_metrics(metrics, keeper)
     shown = metrics.exposition().decode()
@@ -162,10 +162,10 @@ def test_a_table_whose_columns_cannot_become_what_is_met_stops_and_no_other(gold
         keeper = keeper_of(world, ManualClock(), TableLimits(), interval_s=0.0)
         while keeper.turn(RUNS):
             pass
-        [said] = keeper.stopped()
-        assert said.startswith(f"table {NAME}: ")
-        assert "field=id" in said
-        assert "schema=3" in said
+        [stopped_table] = keeper.stopped()
+        assert stopped_table.startswith(f"table {NAME}: ")
+        assert "field=id" in stopped_table
+        assert "schema=3" in stopped_table
         assert keeper.tables[OTHER].lag == 0
         assert keeper.tables[OTHER].done.rows == COUNT
 

@@ -222,11 +222,11 @@ def test_a_registry_that_never_settles_stops_the_table_until_it_does(golden_log:
 @pytest.mark.extended
 def test_a_registry_that_does_not_answer_stops_a_table_and_nothing_is_corrupt(golden_log: Make, tmp_path: Path) -> None:
     with avro_world(golden_log, tmp_path) as world:
-        said, world.server.answers = world.server.answers, dict.fromkeys(world.server.answers, (500, "away"))
+        replies, world.server.answers = world.server.answers, dict.fromkeys(world.server.answers, (500, "away"))
         with pytest.raises(Unavailable):
             world.follow()
         assert not world.data_files()
-        world.server.answers = said
+        world.server.answers = replies
         world.follow()
         world.require_same()
 
@@ -269,8 +269,8 @@ def test_rows_of_which_nothing_says_who_wrote_them_are_found(golden_log: Make, t
     world.follow()
     table, place = world.table(), world.table().place()
     table.place = lambda: TablePlace({0: replace(place.partitions[0], versions=())})  # type: ignore[method-assign]
-    [found] = check_table(table, world.log()).findings
-    assert found.problem == "the table's place does not say which columns wrote its rows"
+    [finding] = check_table(table, world.log()).findings
+    assert finding.problem == "the table's place does not say which columns wrote its rows"
 
 
 def test_a_value_that_is_not_the_logs_is_found_in_a_typed_column(golden_log: Make, tmp_path: Path) -> None:
@@ -283,9 +283,9 @@ def test_a_value_that_is_not_the_logs_is_found_in_a_typed_column(golden_log: Mak
         return rows.set_column(at, rows.field(at), others)
 
     change(world, forged, 60, 62)
-    [found] = check_table(world.table(), world.log()).findings
-    assert found.problem == "the column value is not the log's"
-    assert found.offset == 60
+    [finding] = check_table(world.table(), world.log()).findings
+    assert finding.problem == "the column value is not the log's"
+    assert finding.offset == 60
 
 
 def test_not_a_number_is_the_same_as_not_a_number(golden_log: Make, tmp_path: Path) -> None:
@@ -329,19 +329,19 @@ def test_a_key_without_bounds_is_a_row_and_the_days_and_offsets_of_its_file_are_
 @pytest.mark.extended
 def test_a_table_evolves_to_what_is_wanted_and_again_is_nothing(golden_log: Make, tmp_path: Path) -> None:
     world = json_world(golden_log, tmp_path)
-    wanted = {"value": Form("json", "id bigint, price double, at struct<x int>, tags array<string>")}
-    found = [
+    expected = {"value": Form("json", "id bigint, price double, at struct<x int>, tags array<string>")}
+    results = [
         FieldChange("value.id", "int32", "int64"),
         FieldChange("value.price", None, "double"),
         FieldChange("value.at", None, "struct<x: int32>"),
         FieldChange("value.tags", None, "list<element: string>"),
     ]
-    assert evolve_table(world.table(), wanted, world.attempt_id, execute=False) == found
+    assert evolve_table(world.table(), expected, world.attempt_id, execute=False) == results
     assert world.table().facts.version == 0
-    assert evolve_table(world.table(), wanted, world.attempt_id, execute=True) == found
+    assert evolve_table(world.table(), expected, world.attempt_id, execute=True) == results
     assert world.table().facts.version == 1
     assert world.table().iceberg.schema().find_field("value.name"), "what is gone stays"
-    assert evolve_table(world.table(), wanted, world.attempt_id, execute=True) == []
+    assert evolve_table(world.table(), expected, world.attempt_id, execute=True) == []
     assert world.table().facts.version == 1
     world.evolve(columns_of("id bigint, name string, price double, at struct<x bigint, y date>, tags array<string>"))
     world.follow()
@@ -396,8 +396,8 @@ def test_a_column_of_every_type_is_read_by_other_engines(
     frame = pl.scan_iceberg(table.iceberg).sort("offset").collect()
     assert frame["value"].struct.field("h").to_list()[:3] == [Decimal("12.50"), None, None]
     files = [each.file_path for each in table.data_files()]
-    asked = duckdb.connect().execute(
+    answer = duckdb.connect().execute(
         'SELECT count(*), sum(value.h), max(value.n[1].y[1]), count("_corrupt"), sum(octet_length("_corrupt".value))'
         f" FROM read_parquet({files})"
     )
-    assert asked.fetchall() == [(20, Decimal("62.50"), "p", 5, 5)]
+    assert answer.fetchall() == [(20, Decimal("62.50"), "p", 5, 5)]

@@ -74,9 +74,9 @@ def test_a_dry_run_of_compacting_changes_nothing(world: TableWorld) -> None:
 def test_files_stay_below_the_size_that_is_asked_for(world: TableWorld) -> None:
     largest = 3 * max(each.file_size_in_bytes for each in world.table().data_files())
     table = world.table()
-    for found in bins(table, largest):
-        assert sum(each.file_size_in_bytes for each in found.files) <= largest
-        assert len(found.files) > 1
+    for paths in bins(table, largest):
+        assert sum(each.file_size_in_bytes for each in paths.files) <= largest
+        assert len(paths.files) > 1
 
 
 @pytest.mark.extended
@@ -171,9 +171,9 @@ def test_what_a_dead_writer_left_is_swept_and_nothing_else(golden_log: Make, tmp
     assert left
     world.follow()
     before = world.table_digest()
-    found = strays(world.table(), LATER)
-    assert {each.url.removeprefix("file://") for each in found if each.url.endswith(".parquet")} == left
-    sweep(world.table(), found, lambda _: None)
+    stray_files = strays(world.table(), LATER)
+    assert {each.url.removeprefix("file://") for each in stray_files if each.url.endswith(".parquet")} == left
+    sweep(world.table(), stray_files, lambda _: None)
     assert world.named_files() == world.data_files()
     assert world.table_digest() == before
     assert not strays(world.table(), LATER)
@@ -187,9 +187,9 @@ def test_what_an_older_snapshot_names_is_swept_once_that_is_gone(world: TableWor
     assert not strays(world.table(), LATER)
     table = world.table()
     expire(table, old_snapshots(table, 1, LATER))
-    found = strays(table, LATER)
-    assert small <= {each.url.removeprefix("file://") for each in found}
-    sweep(table, found, lambda _: None)
+    stray_files = strays(table, LATER)
+    assert small <= {each.url.removeprefix("file://") for each in stray_files}
+    sweep(table, stray_files, lambda _: None)
     assert world.table_digest() == world.log_digest()
 
 
@@ -228,9 +228,9 @@ def test_a_table_of_an_earlier_version_loses_only_what_it_once_named(world: Tabl
     compact(world.table(), fresh, execute=True)
     table = world.table()
     expire(table, old_snapshots(table, 1, LATER))
-    found = {each.url.removeprefix("file://") for each in strays(table, LATER)}
-    assert small <= found
-    assert str(neighbour) not in found
+    stray_files = {each.url.removeprefix("file://") for each in strays(table, LATER)}
+    assert small <= stray_files
+    assert str(neighbour) not in stray_files
 
 
 def test_a_catalog_restored_from_a_backup_deletes_nothing_that_the_live_one_names(world: TableWorld) -> None:

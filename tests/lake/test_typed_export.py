@@ -96,9 +96,9 @@ def test_json_that_parses_is_a_struct_and_what_does_not_keeps_its_bytes(log_of: 
     assert done.corrupt == corrupt > COUNT // 20
     [manifest] = [json.loads(data) for key, data in world.objects().items() if key.endswith("manifest.json")]
     assert manifest["corrupt"] == sum(each["corrupt"] for each in manifest["files"]) == corrupt
-    for said in manifest["files"]:
-        file = pq.read_table(io.BytesIO(world.place.get(said["key"])))
-        assert said["corrupt"] == len(file) - file["_corrupt"].null_count
+    for entry in manifest["files"]:
+        file = pq.read_table(io.BytesIO(world.place.get(entry["key"])))
+        assert entry["corrupt"] == len(file) - file["_corrupt"].null_count
 
 
 NOTHING = Form("avro", '{"type": "fixed", "name": "Nothing", "size": 65000}')
@@ -236,8 +236,8 @@ def rewritten(world: World, change: Callable[[pa.Table], pa.Table]) -> World:
             writer.write_table(change(rows.read_row_group(number)))
     changed = with_object(world, file.key, into.getvalue())
     size, sha256 = sha256_of(changed.place, file.key)
-    said = replace(done, files=(replace(file, bytes=size, sha256=sha256), *others))
-    return with_object(changed, task_key(plan, 0), document(said.as_json()))
+    claim = replace(done, files=(replace(file, bytes=size, sha256=sha256), *others))
+    return with_object(changed, task_key(plan, 0), document(claim.as_json()))
 
 
 def without_corrupt(rows: pa.Table) -> pa.Table:
@@ -270,10 +270,10 @@ def test_a_manifest_that_says_another_count_of_corrupt_records_is_found(log_of: 
     world.export().do(world.wanted())
     [plan] = world.ledger.plans()
     done = world.ledger.done(plan)[0]
-    said = replace(done, files=(replace(done.files[0], corrupt=0), *done.files[1:]))
-    other = with_object(world, task_key(plan, 0), document(said.as_json()))
-    [found] = check(other.export()).findings
-    assert "the manifest says 0" in found.problem
+    claim = replace(done, files=(replace(done.files[0], corrupt=0), *done.files[1:]))
+    other = with_object(world, task_key(plan, 0), document(claim.as_json()))
+    [finding] = check(other.export()).findings
+    assert "the manifest says 0" in finding.problem
 
 
 def test_a_place_has_one_form_of_its_values(log_of: LogOf) -> None:
@@ -298,11 +298,11 @@ def test_row_groups_tell_the_range_of_every_field_of_a_struct(log_of: LogOf) -> 
         for number in range(file.num_row_groups):
             ids = pc.struct_field(file.read_row_group(number)["value"].combine_chunks(), "id")
             group = file.metadata.row_group(number)
-            found = {group.column(at).path_in_schema: group.column(at).statistics for at in range(group.num_columns)}
-            told = found["value.id"]
-            assert (told.min, told.max) == (pc.min(ids).as_py(), pc.max(ids).as_py())
+            stats = {group.column(at).path_in_schema: group.column(at).statistics for at in range(group.num_columns)}
+            id_statistics = stats["value.id"]
+            assert (id_statistics.min, id_statistics.max) == (pc.min(ids).as_py(), pc.max(ids).as_py())
             for leaf in ("value.name", "value.price", "value.at", "value.place.x", "value.tags.list.element", "key"):
-                assert found[leaf].has_min_max, leaf
+                assert stats[leaf].has_min_max, leaf
 
 
 def test_other_readers_of_parquet_see_the_same_rows(log_of: LogOf, tmp_path: Path) -> None:
@@ -311,7 +311,7 @@ def test_other_readers_of_parquet_see_the_same_rows(log_of: LogOf, tmp_path: Pat
     world.export().do(world.wanted())
     good = [at for at, (_, value) in enumerate(records) if value is not None and value not in POISON]
     every = f"{tmp_path}/lake/t/*/*.parquet"
-    asked = f"""SELECT count(*), sum(value.id), sum(value.price), max(value.place.x), sum(len(value.tags)),
+    query = f"""SELECT count(*), sum(value.id), sum(value.price), max(value.place.x), sum(len(value.tags)),
         count(*) FILTER (_corrupt IS NOT NULL) FROM read_parquet('{every}')"""
     totals = (
         sum(good),
@@ -320,7 +320,7 @@ def test_other_readers_of_parquet_see_the_same_rows(log_of: LogOf, tmp_path: Pat
         sum(len(expected(at)["tags"]) for at in good),
     )
     corrupt = sum(key == b"\xff" or value in POISON for key, value in records)
-    assert duckdb.execute(asked).fetchall() == [(COUNT, *totals, corrupt)]
+    assert duckdb.execute(query).fetchall() == [(COUNT, *totals, corrupt)]
     values = pl.scan_parquet(every).filter(pl.col("_corrupt").is_null()).select(pl.col("value").struct.unnest())
     frame = values.collect()
     typed = [at for at in good if records[at][0] != b"\xff"]

@@ -373,7 +373,7 @@ def test_an_agent_on_a_real_folder_copies_and_trims(world: World) -> None:
     )
     agent.run_once(threading.Event())
     assert world.local_start() == world.bases[-1]
-    found = process.board.find(world.name, 0, world.clock.now_ms())
-    assert found is not None
-    assert found["copied_to"] == world.bases[-1] - 1
+    status = process.board.find(world.name, 0, world.clock.now_ms())
+    assert status is not None
+    assert status["copied_to"] == world.bases[-1] - 1
     assert process.board.find(world.name, 1, world.clock.now_ms()) is None

@@ -87,8 +87,8 @@ def test_a_delete_that_was_fenced_when_it_was_said_condemns_nothing_in_the_archi
         SegmentDeleteFinished(kept, zombie.term, 102, now),
     ):
         world.topic.append(0, key_of(fact), encode_fact(fact))
-    wanted = [(world.partition, kept.segment_id), (world.partition, late.gone.segment_id)]
-    assert deleted_in(entries(world), wanted) == {(world.partition, late.gone.segment_id): late.gone.object_key}
+    expected = [(world.partition, kept.segment_id), (world.partition, late.gone.segment_id)]
+    assert deleted_in(entries(world), expected) == {(world.partition, late.gone.segment_id): late.gone.object_key}
 
 
 def test_what_was_answered_is_not_read_again_for_a_week(archived: Archived) -> None:

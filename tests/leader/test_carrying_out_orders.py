@@ -88,9 +88,9 @@ def test_an_order_that_is_taken_back_in_time_is_not_carried_out(step: str, world
         )
         act: Act[Any] = delete_records_order(expiry.reign, Offset(world.bases[2]), process.events.append)
     else:
-        found = expiry.next_act()
-        assert found is not None
-        act = found
+        decision = expiry.next_act()
+        assert decision is not None
+        act = decision
     unchanged(world, act, step, lambda: world.topic.append(0, key_of(order), None))
 
 

@@ -55,11 +55,11 @@ def test_a_partition_whose_topic_is_gone_ends_after_the_grace_with_all_it_had(wa
 def test_what_ended_a_partition_stays_for_good_and_costs_no_question(ward: Ward) -> None:
     ward.end()
     assert [type(live.fact) for live in ward.facts()] == [LeaderElected, PartitionDeleted]
-    said = len(ward.log())
+    count = len(ward.log())
     ward.recorded_cluster = "another"  # asking the cluster would show it
     ward.wait(400 * DAY_MS)
     ward.work()
-    assert len(ward.log()) == said
+    assert len(ward.log()) == count
     assert ward.custodian.reasons == {}
 
 
@@ -261,9 +261,9 @@ def test_a_higher_terminal_term_stops_the_lower_one_before_its_next_step(ward: W
     ward.wait(GRACE_MS)
     steps = ward.run_to(step, passing=60_000)
     Ward(ward.world).run_to("append partition-deleted")
-    said, objects = ward.log(), ward.objects()
+    log_read, objects = ward.log(), ward.objects()
     list(steps)
-    assert (ward.log(), ward.objects()) == (said, objects)
+    assert (ward.log(), ward.objects()) == (log_read, objects)
     assert "no longer rules" in ward.custodian.reasons[ward.world.partition]
 
 

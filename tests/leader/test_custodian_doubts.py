@@ -85,11 +85,11 @@ DOUBTS = [
 @pytest.mark.parametrize("doubt", DOUBTS)
 def test_a_doubt_never_leads_to_a_fact(ward: Ward, doubt: Callable[[Ward], None]) -> None:
     doubt(ward)
-    said, objects = ward.log(), ward.objects()
+    log_read, objects = ward.log(), ward.objects()
     ward.work()
     ward.wait(GRACE_MS)
     ward.work()
-    assert ward.log() == said
+    assert ward.log() == log_read
     assert ward.objects() == objects
     assert ward.custodian.reasons
 

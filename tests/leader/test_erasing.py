@@ -52,8 +52,8 @@ class Erasing:
         return next_erasure(view, reign.term, bounds.local_start, None, reign.now())
 
     def next_act(self) -> Act[None] | None:
-        found = self.decision()
-        return erase(self.reign, found, self.process.events.append) if isinstance(found, Erase) else None
+        verdict = self.decision()
+        return erase(self.reign, verdict, self.process.events.append) if isinstance(verdict, Erase) else None
 
     def all_steps(self) -> Iterator[str]:
         """Yield every step before it is taken."""
@@ -299,10 +299,10 @@ def test_a_hold_that_lands_between_two_tombstones_stops_the_rest(erasing: Erasin
     assert act is not None
     next(act), next(act)
     say_hold(world)
-    said = world.topic.end(0)
+    end_before = world.topic.end(0)
     with pytest.raises(Fenced, match="held: two values"):
         next(act)
-    assert world.topic.end(0) == said
+    assert world.topic.end(0) == end_before
     kept = erasing.decision()
     assert isinstance(kept, NothingToErase)
     assert kept.reason.startswith("held: two values (1 hold")

@@ -37,9 +37,9 @@ def condemned(expiry: Expiry) -> SegmentMeaning:
     """Return the first segment that waits for its objects to be deleted, after its grace."""
     expiry.once()
     expiry.world.clock.advance(GRACE_MS / 1000)
-    found = next_removal(expiry.reign.view(max_age=0), expiry.reign.now(), GRACE_MS)
-    assert isinstance(found, RemoveObjects)
-    return found.segment
+    decision = next_removal(expiry.reign.view(max_age=0), expiry.reign.now(), GRACE_MS)
+    assert isinstance(decision, RemoveObjects)
+    return decision.segment
 
 
 def acts(expiry: Expiry) -> dict[str, Callable[[], Act[Any]]]:
@@ -51,9 +51,9 @@ def acts(expiry: Expiry) -> dict[str, Callable[[], Act[Any]]]:
 
     def start() -> Act[Any]:
         run(move())
-        found = next_delete(reign.view(max_age=0))
-        assert isinstance(found, StartDelete)
-        return start_delete(reign, found.segment, found.reason, events)
+        decision = next_delete(reign.view(max_age=0))
+        assert isinstance(decision, StartDelete)
+        return start_delete(reign, decision.segment, decision.reason, events)
 
     def remove() -> Act[Any]:
         return remove_objects(reign, world.store, condemned(expiry), GRACE_MS, events)
@@ -128,9 +128,9 @@ def test_a_checkpoint_that_moved_on_while_the_broker_still_answers_stops_them_to
 
 def test_a_log_start_that_somebody_else_moved_further_is_not_moved_back(two_expire: Expiry, world: World) -> None:
     run(advance_log_start(two_expire.reign, Offset(world.bases[3]), "retention-time", two_expire.process.events.append))
-    said = world.topic.appends
+    appends_before = world.topic.appends
     run(advance_log_start(two_expire.reign, Offset(world.bases[2]), "retention-size", two_expire.process.events.append))
-    assert world.topic.appends == said
+    assert world.topic.appends == appends_before
     assert world.view().log_start == world.bases[3]
 
 
@@ -208,6 +208,6 @@ def test_a_zombie_that_wakes_up_to_remove_objects_removes_none(two_expire: Expir
 def test_no_act_takes_a_step_that_it_did_not_name(two_expire: Expiry, world: World) -> None:
     for step, make in acts(two_expire).items():
         act = make()
-        said, writes, start = world.topic.appends, world.store.writes, world.local_start()
+        appends_before, writes, start = world.topic.appends, world.store.writes, world.local_start()
         assert run_until(act, 0) == []
-        assert (world.topic.appends, world.store.writes, world.local_start()) == (said, writes, start), step
+        assert (world.topic.appends, world.store.writes, world.local_start()) == (appends_before, writes, start), step

@@ -47,8 +47,8 @@ def test_expired_segments_go_oldest_first_and_in_the_order_that_is_promised(two_
     assert two_expire.steps == EXPIRE_STEPS
     two_are_gone(world)
     assert reasons(world) == ["retention-size", "retention-size"]
-    said = [key.split("/")[2:5:2] for key in world.topic.keys()[-5:]]
-    assert said == [["log-start", "0"], *[["segment", "delete-started"]] * 2, *[["segment", "delete-finished"]] * 2]
+    lines = [key.split("/")[2:5:2] for key in world.topic.keys()[-5:]]
+    assert lines == [["log-start", "0"], *[["segment", "delete-started"]] * 2, *[["segment", "delete-finished"]] * 2]
 
 
 def test_what_expires_is_told_to_the_listener(two_expire: Expiry, world: World) -> None:

@@ -49,8 +49,8 @@ def test_a_full_store_fails_a_copy_clean_and_the_next_attempt_succeeds(write: in
         process.copy_next(reign)
     assert world.objects() == set()
     assert world.states() == [SegmentState.DELETE_SEGMENT_FINISHED]
-    said = [key.split("/")[4] for key in world.topic.keys()[2:]]
-    assert said == ["copy-started", "delete-started", "delete-finished"]
+    lines = [key.split("/")[4] for key in world.topic.keys()[2:]]
+    assert lines == ["copy-started", "delete-started", "delete-finished"]
     assert reign.ended is None
     segment = process.copy_next(reign)
     assert not any(segment.segment_id in key and "delete" in key for key in world.topic.keys())
@@ -256,8 +256,8 @@ def test_an_attempt_whose_last_checks_take_too_long_is_not_finished(world: World
 def test_a_copied_segment_is_told_to_the_listener(world: World) -> None:
     process = world.process()
     segment = process.copy_next(process.begin())
-    told = [event for event in process.events if isinstance(event, SegmentCopied)]
-    assert [(event.segment_id, event.offsets, event.log_bytes, event.object_bytes) for event in told] == [
+    events_heard = [event for event in process.events if isinstance(event, SegmentCopied)]
+    assert [(event.segment_id, event.offsets, event.log_bytes, event.object_bytes) for event in events_heard] == [
         (segment.segment_id, segment.offsets, segment.log_bytes, segment.object_bytes)
     ]
 

@@ -73,8 +73,8 @@ class Gauges:
     def __getitem__(self, name: str) -> float | None:
         """Return the one sample, or None if the metric has none."""
         page = self.metrics.exposition().decode()
-        found = [s.value for f in text_string_to_metric_families(page) for s in f.samples if s.name == name]
-        return found[0] if found else None
+        values = [s.value for f in text_string_to_metric_families(page) for s in f.samples if s.name == name]
+        return values[0] if values else None
 
 
 def segment(first: int, last: int, seed: int = 0) -> RemoteSegment:

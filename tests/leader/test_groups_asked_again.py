@@ -155,10 +155,10 @@ def test_who_needs_a_new_listing_shares_none_that_was_under_way_but_the_next_one
         go_on.wait(30)
 
     broker.listing = slowly
-    found: list[object] = []
+    listings: list[object] = []
 
     def ask(moment: float) -> None:
-        found.append(observe.groups_after(world.partition, world.name, bounds, moment))
+        listings.append(observe.groups_after(world.partition, world.name, bounds, moment))
 
     threads = [threading.Thread(target=ask, args=(moment,)) for moment in (now - 1, now + 1, now + 1, now + 1)]
     threads[0].start()
@@ -169,7 +169,7 @@ def test_who_needs_a_new_listing_shares_none_that_was_under_way_but_the_next_one
     go_on.set()
     for each in threads:
         each.join(30)
-    assert (len(found), broker.asked["groups"]) == (4, 2)
+    assert (len(listings), broker.asked["groups"]) == (4, 2)
 
 
 def test_a_listing_that_was_asked_for_earlier_and_comes_later_replaces_nothing(world: World) -> None:
@@ -191,10 +191,10 @@ def test_a_listing_that_was_asked_for_earlier_and_comes_later_replaces_nothing(w
 def test_the_status_says_when_groups_were_asked_and_how_long_ago_that_is(world: World) -> None:
     process = world.process()
     worker = process.worker()
-    asked = world.clock.now_ms()
+    asked_at = world.clock.now_ms()
     process.work(worker)
     world.clock.advance(41)
     process.work(worker)
     shown = process.board.find(world.name, 0, world.clock.now_ms())
     assert shown is not None
-    assert (shown["groups_asked_at"], shown["groups_age_s"]) == (asked, 41.0)
+    assert (shown["groups_asked_at"], shown["groups_age_s"]) == (asked_at, 41.0)

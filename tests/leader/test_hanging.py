@@ -83,8 +83,8 @@ class Watched:
         self.clock.advance(LIMITS[loop] - 1)
         assert not self.hanging(loop), "it may take that long"
         self.clock.advance(1)
-        (said,) = [each for each in why_hanging(self.watchdog) if f"loop={loop} " in each]
-        assert doing in said
+        (sentence,) = [each for each in why_hanging(self.watchdog) if f"loop={loop} " in each]
+        assert doing in sentence
         self.held.let_go()
         eventually(lambda: not self.hanging(loop))
 
@@ -95,9 +95,9 @@ class Watched:
 @pytest.fixture
 def watched() -> Iterator[Watched]:
     """Yield a watchdog of the test's thread, and so of all that the test starts."""
-    found = Watched()
-    with found.watchdog:
-        yield found
+    watch = Watched()
+    with watch.watchdog:
+        yield watch
 
 
 def agent_of(loop: Loop) -> Agent:
@@ -261,5 +261,5 @@ def test_a_store_that_is_given_longer_is_given_longer() -> None:
 
 def test_the_page_says_of_every_loop_how_long_it_may_be_silent() -> None:
     rows = re.findall(r"^\| (`.+`) \| .+ \| (\d+) min", section("docs/operations.md", "A thread hangs"), re.M)
-    said = {name: int(minutes) for names, minutes in rows for name in re.findall("`(.+?)`", names)}
-    assert said == {name: round(seconds / 60) for name, seconds in LIMITS.items()}
+    limits = {name: int(minutes) for names, minutes in rows for name in re.findall("`(.+?)`", names)}
+    assert limits == {name: round(seconds / 60) for name, seconds in LIMITS.items()}

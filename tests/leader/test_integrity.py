@@ -189,9 +189,9 @@ def test_a_hold_of_unknown_outcome_stands_once_in_the_end(landed: bool, world: W
 
 
 def test_a_partition_without_second_values_is_left_alone(world: World, process: Process) -> None:
-    said = len(world.topic.keys())
+    count = len(world.topic.keys())
     assert list(watch(process).steps(world.partition)) == []
-    assert len(world.topic.keys()) == said
+    assert len(world.topic.keys()) == count
     assert any(isinstance(live.fact, SegmentCopyFinished) for live in process.view.facts(world.partition))
 
 

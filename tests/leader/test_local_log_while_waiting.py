@@ -53,16 +53,16 @@ def worker(world: World) -> PartitionWorker:
 def test_what_waits_and_when_it_goes_is_told_while_a_copy_waits_for_its_store(
     world: World, worker: PartitionWorker
 ) -> None:
-    process, rolled, told = world._processes[0], len(world.rolled), []
+    process, rolled, sentences = world._processes[0], len(world.rolled), []
 
     def during() -> None:
         changed(world)
         worker.look_at_local_log()
-        told.append(process.status())
+        sentences.append(process.status())
 
     hold(world, during)
     worker.advance()
-    (status,) = told
+    (status,) = sentences
     assert status.copy_lag_segments == rolled + 1
     assert status.retention_ms == SHORTER_MS
     assert status.uncopied_expires_at == oldest(world, world.rolled[0]) + SHORTER_MS

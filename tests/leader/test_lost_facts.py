@@ -57,8 +57,8 @@ def trimmed(world: World) -> PartitionView:
 
 def cut_at(world: World, kind: type, number: int) -> None:
     """Let the topic end before the ``number``-th fact of this kind."""
-    found = [live.position for live in facts(world) if isinstance(live.fact, kind)]
-    world.topic.restore(0, found[number])
+    positions = [live.position for live in facts(world) if isinstance(live.fact, kind)]
+    world.topic.restore(0, positions[number])
 
 
 def facts(world: World) -> list[LiveFact]:
@@ -227,23 +227,23 @@ def test_what_the_broker_still_has_is_copied_again_and_not_called_lost(world: Wo
 
 def test_an_agent_looks_at_its_start_once_an_hour_and_when_offsets_come_to_be_in_no_tier(world: World) -> None:
     trimmed(world)
-    asked: list[str] = []
+    requests: list[str] = []
     process = world.process()
     process.begin()
     made = LostFactsWatch(process.seat, world.partition, world.name, tools(world), process.events.append)
-    world.faults = lambda operation, key, writes: asked.append(operation)
+    world.faults = lambda operation, key, writes: requests.append(operation)
     start = Offset(world.local_start())
     for hours in range(1, 26):
         for _ in range(12):
             assert made.why(world.view(), start) is None
             world.clock.advance(LOOK_EVERY_S / 12)
-        assert hours <= asked.count("list") <= hours + 1
-    before = asked.count("list")
+        assert hours <= requests.count("list") <= hours + 1
+    before = requests.count("list")
     cut_at(world, SegmentCopyStarted, 1)
     assert made.why(world.view(), start) is not None
-    assert asked.count("list") == before + 1
+    assert requests.count("list") == before + 1
     assert made.why(world.view(), start) is not None
-    assert asked.count("list") == before + 1, "once"
+    assert requests.count("list") == before + 1, "once"
 
 
 def test_while_the_store_does_not_answer_nothing_is_deleted_where_offsets_are_in_no_tier(world: World) -> None:
@@ -256,9 +256,9 @@ def test_while_the_store_does_not_answer_nothing_is_deleted_where_offsets_are_in
         raise StorageUnavailable("no answer")
 
     world.faults = away
-    found = made.why(world.view(), Offset(world.local_start()))
-    assert found is not None
-    assert found.kind is Reason.TIER_STATE_LOST
+    reason = made.why(world.view(), Offset(world.local_start()))
+    assert reason is not None
+    assert reason.kind is Reason.TIER_STATE_LOST
     assert [event.act for event in process.events if isinstance(event, ActFailed)] == ["look for lost facts"]
 
 
@@ -285,9 +285,9 @@ def test_a_recovery_of_the_whole_topic_restores_what_the_archive_calls_abandoned
     lost = whole.readable[-1].segment_id
     archived = history(world)
     assert archived[world.partition].states[lost] is SegmentState.ABANDONED
-    found = plan(world, archived, world.local_start())
-    assert lost in {each.segment.segment_id for each in found.restored}
-    assert not found.gaps
+    recovery_plan = plan(world, archived, world.local_start())
+    assert lost in {each.segment.segment_id for each in recovery_plan.restored}
+    assert not recovery_plan.gaps
 
 
 def test_a_segment_that_left_the_bucket_is_looked_for_at_the_start_and_once_a_heartbeat_is_lost(world: World) -> None:

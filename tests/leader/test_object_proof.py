@@ -142,7 +142,7 @@ def test_a_segment_that_readers_refuse_and_kafka_serves_is_copied_and_not_trimme
     assert run(trim_local(reign, proof, before, process.events.append, nobody_reads)) == world.bases[1], (
         "the one before"
     )
-    said = world.topic.appends
+    appends_before = world.topic.appends
     with pytest.raises(Undecodable, match=f"--before {second.offsets.end + 1}.* batch={batch} ") as refused:
         run(trim_local(reign, proof, before, process.events.append, nobody_reads))
     assert why_failed(refused.value).kind is Reason.UNDECODABLE
@@ -151,7 +151,7 @@ def test_a_segment_that_readers_refuse_and_kafka_serves_is_copied_and_not_trimme
         prove(local, world.store, None)
     prove(replace(local, path=world.file(world.bases[0]), copy=first), world.store, None)
     assert world.local_start() == world.bases[1]
-    assert world.topic.appends == said, "an intention that cannot be carried out is not said"
+    assert world.topic.appends == appends_before, "an intention that cannot be carried out is not said"
 
 
 def test_a_worker_shows_why_such_a_segment_stays(world: World) -> None:

@@ -144,21 +144,21 @@ def test_a_cluster_that_answers_nothing_ahead_fails_looks_and_nothing_else(world
 
 
 def test_who_waits_for_a_transaction_is_told(world: World) -> None:
-    told = []
+    calls = []
     policy = GroupPolicy(False, (), 60.0)
     seat = world.process().seat
-    observe = Observer(seat, policy, lambda name, config: config, list, lambda *it: told.append(it))
+    observe = Observer(seat, policy, lambda name, config: config, list, lambda *it: calls.append(it))
     observe(world.partition, world.name)
     world.broker.open_transaction(world.name, 0, Offset(world.bases[1]))
     observe(world.partition, world.name)
-    assert told == [(world.partition, False), (world.partition, True)]
+    assert calls == [(world.partition, False), (world.partition, True)]
 
 
 def test_threads_that_want_the_same_at_once_ask_once_and_all_get_it(world: World) -> None:
-    another, asked = threading.Barrier(2), []
+    another, questions = threading.Barrier(2), []
 
     def problems() -> list[str]:
-        asked.append(1)
+        questions.append(1)
         with suppress(threading.BrokenBarrierError):  # long enough for others to come, were they let in
             another.wait(0.5)
         return ["retention.ms is 1"]
@@ -174,7 +174,7 @@ def test_threads_that_want_the_same_at_once_ask_once_and_all_get_it(world: World
         each.start()
     for each in threads:
         each.join(30)
-    assert (len(asked), seen) == (1, ["retention.ms is 1"] * 4)
+    assert (len(questions), seen) == (1, ["retention.ms is 1"] * 4)
 
 
 def test_answers_ahead_of_an_earlier_turn_still_wait_for_their_looks(world: World) -> None:
@@ -193,17 +193,17 @@ def test_groups_are_not_listed_where_they_do_not_count(world: World, new_world: 
     broker = Counted(world)
     assert observer(world, broker, respect=False)(world.partition, world.name).groups.holds == {}
     compacted = new_world("none", {"cleanup.policy": "compact"})
-    asked = Counted(compacted)
-    observer(compacted, asked)(compacted.partition, compacted.name)
-    assert broker.asked["groups"] == asked.asked["groups"] == 0
+    counter = Counted(compacted)
+    observer(compacted, counter)(compacted.partition, compacted.name)
+    assert broker.asked["groups"] == counter.asked["groups"] == 0
 
 
 def test_groups_that_may_not_be_listed_stop_trimming_and_not_copying(world: World) -> None:
     broker = Counted(world)
     broker.refuses = {"groups"}
-    found = observer(world, broker)(world.partition, world.name)
-    assert found.groups.holds is None
-    assert [segment.base_offset for segment in found.segments] == world.bases
+    observation = observer(world, broker)(world.partition, world.name)
+    assert observation.groups.holds is None
+    assert [segment.base_offset for segment in observation.segments] == world.bases
 
 
 def test_one_question_that_fails_skips_nothing(world: World) -> None:
@@ -304,21 +304,21 @@ def test_the_gauges_tell_what_lags_and_what_is_stored(world: World) -> None:
     world.faults = full
     process.work(worker)
     at = f'{{partition="0",topic="{world.name}"}}'
-    found = gauges(metrics)
+    values = gauges(metrics)
     behind = world.rolled[2:]
-    assert found["tierstate_unreadable_gauges"] == 0
-    assert found[f"tierstate_remote_copy_lag_segments{at}"] == len(behind)
-    assert found[f"tierstate_remote_copy_lag_bytes{at}"] == sum(world.file(base).stat().st_size for base in behind)
-    assert found[f"tierstate_remote_log_size_bytes{at}"] == sum(
+    assert values["tierstate_unreadable_gauges"] == 0
+    assert values[f"tierstate_remote_copy_lag_segments{at}"] == len(behind)
+    assert values[f"tierstate_remote_copy_lag_bytes{at}"] == sum(world.file(base).stat().st_size for base in behind)
+    assert values[f"tierstate_remote_log_size_bytes{at}"] == sum(
         world.file(base).stat().st_size for base in world.rolled[:2]
     )
     world.faults = lambda operation, key, writes: None
     world.clock.advance(60)
     process.work(worker)
-    found = gauges(metrics)
-    assert found[f"tierstate_remote_copy_lag_segments{at}"] == 0
-    assert found[f"tierstate_remote_copy_lag_bytes{at}"] == 0
-    assert found["tierstate_integrity_holds"] == 0
+    values = gauges(metrics)
+    assert values[f"tierstate_remote_copy_lag_segments{at}"] == 0
+    assert values[f"tierstate_remote_copy_lag_bytes{at}"] == 0
+    assert values["tierstate_integrity_holds"] == 0
     worker.rest()
     assert f"tierstate_remote_copy_lag_segments{at}" not in gauges(metrics), "only the leader's agent knows"
 
@@ -331,11 +331,11 @@ def test_a_topic_whose_settings_the_agent_may_not_read_is_measured_as_never_copi
     worker = process.worker(observe=observer(world, broker))
     process.work(worker)
     at = f'{{partition="0",topic="{world.name}"}}'
-    found = gauges(metrics)
-    assert found[f"tierstate_never_copied{at}"] == 1
-    assert found[f"tierstate_consecutive_failures{at}"] == 1
-    assert found['tierstate_partitions_not_copied{reason="access-denied"}'] == 1
-    assert f"tierstate_remote_copy_lag_segments{at}" not in found, "unknown, and not nothing"
+    values = gauges(metrics)
+    assert values[f"tierstate_never_copied{at}"] == 1
+    assert values[f"tierstate_consecutive_failures{at}"] == 1
+    assert values['tierstate_partitions_not_copied{reason="access-denied"}'] == 1
+    assert f"tierstate_remote_copy_lag_segments{at}" not in values, "unknown, and not nothing"
     broker.refuses = set()
     world.clock.advance(60)
     process.work(worker)
@@ -358,10 +358,10 @@ def test_abandoned_copies_and_fenced_facts_are_counted(world: World) -> None:
     other = after_a_fenced_copy(world)
     metrics = Metrics()
     feed_gauges(metrics, other.board, other.view, other.seat.clock)
-    found = gauges(metrics)
+    values = gauges(metrics)
     at = f'{{partition="0",topic="{world.name}"}}'
-    assert found[f"tierstate_abandoned_segments{at}"] == 1
-    assert found["tierstate_fenced_facts"] == 1
+    assert values[f"tierstate_abandoned_segments{at}"] == 1
+    assert values["tierstate_fenced_facts"] == 1
 
 
 def test_refused_partitions_are_counted_by_reason(new_world: Callable[..., World]) -> None:

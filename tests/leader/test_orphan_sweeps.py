@@ -86,9 +86,9 @@ def test_a_look_that_failed_is_told_holds_up_nothing_and_is_made_up_for(late: La
     world.faults = fail
     a_day(late, worker)
     assert looks(late.process) == 0
-    told = [event for event in late.process.events if isinstance(event, ActFailed)]
-    assert told
-    assert {event.act for event in told} == {"look for orphans"}
+    events_heard = [event for event in late.process.events if isinstance(event, ActFailed)]
+    assert events_heard
+    assert {event.act for event in events_heard} == {"look for orphans"}
     assert worker.setbacks == 0
     world.clock.advance(AGAIN_S)
     late.process.work(worker)
@@ -215,8 +215,8 @@ def test_objects_below_a_prefix_of_before_are_looked_at_too(prefix: str, late: L
     world.store.put_if_absent(stray, b"x")
     process = world.process()
     late.restart(process, process.begin(), ObjectKeys(prefix, "memory"))
-    found = late.findings()
-    assert {key: each.condemned for key, each in found.items()} == {**dict.fromkeys(keys, True), stray: False}
+    finding_list = late.findings()
+    assert {key: each.condemned for key, each in finding_list.items()} == {**dict.fromkeys(keys, True), stray: False}
     late.ripen()
     assert late.sweep() == 3
     assert world.objects().isdisjoint(keys)
@@ -236,8 +236,8 @@ def test_one_prefix_inside_another_is_not_looked_at_twice(late: Late, world: Wor
     world.store.put_if_absent(stray, b"x")
     process = world.process()
     late.restart(process, process.begin(), inner)
-    found = late.watch.look(world.view()).findings
-    assert sorted(each.found.key for each in found) == sorted([*keys, stray])
+    finding_list = late.watch.look(world.view()).findings
+    assert sorted(each.found.key for each in finding_list) == sorted([*keys, stray])
 
 
 # --- whose ------------------------------------------------------------------------------------------------------------
@@ -245,14 +245,14 @@ def test_one_prefix_inside_another_is_not_looked_at_twice(late: Late, world: Wor
 
 def golden(world: World) -> dict[str, bytes]:
     """Return the objects of a segment that Kafka's own plugin wrote: as they were, and as if of this very partition."""
-    found = {}
+    objects = {}
     for path in GOLDEN.rglob("*-*.*"):
         if path.is_file() and path.suffix in set(ObjectKind):
             data = path.read_bytes()
-            found[path.relative_to(GOLDEN).as_posix()] = data
-            found[f"{KEYS.partition_prefix(world.name, world.topic_id, 0)}{path.name}"] = data
-    assert len(found) == 6
-    return found
+            objects[path.relative_to(GOLDEN).as_posix()] = data
+            objects[f"{KEYS.partition_prefix(world.name, world.topic_id, 0)}{path.name}"] = data
+    assert len(objects) == 6
+    return objects
 
 
 def test_in_a_shared_bucket_nothing_of_kafkas_plugin_or_another_cluster_is_ever_condemned(

@@ -53,17 +53,17 @@ def start_delete_next(late: Late) -> Act[None]:
     events = late.process.events.append
     late_start = Offset(late.world.bases[3])
     run(advance_log_start(late.reign, late_start, "retention-size", events))
-    found = next_delete(late.reign.view(max_age=0))
-    assert isinstance(found, StartDelete)
-    return start_delete(late.reign, found.segment, found.reason, events)
+    decision = next_delete(late.reign.view(max_age=0))
+    assert isinstance(decision, StartDelete)
+    return start_delete(late.reign, decision.segment, decision.reason, events)
 
 
 def test_what_landed_after_its_segment_was_deleted_is_condemned_manifest_first(late: Late) -> None:
     keys = late.land()
-    found = late.findings()
-    assert sorted(found) == sorted(keys)
-    assert next(iter(found)).endswith(ObjectKind.MANIFEST)
-    assert {(each.condemned, each.why) for each in found.values()} == {(True, "its segment was deleted")}
+    finding_list = late.findings()
+    assert sorted(finding_list) == sorted(keys)
+    assert next(iter(finding_list)).endswith(ObjectKind.MANIFEST)
+    assert {(each.condemned, each.why) for each in finding_list.values()} == {(True, "its segment was deleted")}
     assert (late.told().objects, late.told().condemned) == (0, 3)
 
 
@@ -75,8 +75,8 @@ def test_an_erased_segment_is_known_by_the_archive_alone(late: Late) -> None:
     late.archived[late.gone.segment_id] = f"elsewhere/{late.gone.object_key}"
     assert {each.condemned for each in late.findings().values()} == {False}, "another object"
     late.archived[late.gone.segment_id] = late.gone.object_key
-    said = "its segment was deleted, says the archive"
-    assert {(each.condemned, each.why) for each in late.findings().values()} == {(True, said)}
+    sentence = "its segment was deleted, says the archive"
+    assert {(each.condemned, each.why) for each in late.findings().values()} == {(True, sentence)}
 
 
 def test_a_fenced_delete_condemns_no_object(late: Late, world: World) -> None:
@@ -130,9 +130,9 @@ def test_a_listing_of_another_partition_finds_nothing_condemned(late: Late, worl
     late.land()
     late.archived = {late.gone.segment_id: late.gone.object_key}
     view = replace(world.view(), partition=TopicIdPartition(world.topic_id, 1))
-    found = classify(world.store.list(), KEYS, view, late.says_archive)
-    assert len(found) == len(world.objects())
-    assert not any(each.condemned for each in found)
+    findings = classify(world.store.list(), KEYS, view, late.says_archive)
+    assert len(findings) == len(world.objects())
+    assert not any(each.condemned for each in findings)
 
 
 def test_objects_are_listed_before_facts_are_read(late: Late, world: World) -> None:

@@ -46,25 +46,25 @@ def test_a_cold_log_is_cold_again_after_it_was_copied(tmp_path: Path) -> None:
 
 
 def test_a_hot_log_is_as_hot_after_it_was_copied(tmp_path: Path) -> None:
-    for found in copied(tmp_path, (0, PAGES)):
-        assert_only_these(found, [True] * PAGES)
+    for pages in copied(tmp_path, (0, PAGES)):
+        assert_only_these(pages, [True] * PAGES)
 
 
 @pytest.mark.parametrize("edge", [1, 700, 1000, PAGES - 1])
 def test_the_hot_beginning_of_a_log_stays_and_the_rest_goes(tmp_path: Path, edge: int) -> None:
-    for found in copied(tmp_path, (0, edge)):
-        assert_only_these(found, [page < edge for page in range(PAGES)])
+    for pages in copied(tmp_path, (0, edge)):
+        assert_only_these(pages, [page < edge for page in range(PAGES)])
 
 
 @pytest.mark.parametrize("edge", [1, 700, 1000, PAGES - 1])
 def test_the_hot_end_of_a_log_stays_and_the_rest_goes(tmp_path: Path, edge: int) -> None:
-    for found in copied(tmp_path, (edge, PAGES)):
-        assert_only_these(found, [page >= edge for page in range(PAGES)])
+    for pages in copied(tmp_path, (edge, PAGES)):
+        assert_only_these(pages, [page >= edge for page in range(PAGES)])
 
 
 def test_islands_of_hot_pages_stay_and_nothing_beside_them(tmp_path: Path) -> None:
-    for found in copied(tmp_path, (300, 900), (1200, 1900)):
-        assert_only_these(found, [300 <= page < 900 or 1200 <= page < 1900 for page in range(PAGES)])
+    for pages in copied(tmp_path, (300, 900), (1200, 1900)):
+        assert_only_these(pages, [300 <= page < 900 or 1200 <= page < 1900 for page in range(PAGES)])
 
 
 def test_a_copy_that_ends_early_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -129,8 +129,8 @@ def abandoned(world: World) -> tuple[RemoteSegmentId, Reign, Expiry]:
     assert run_until(copy_segment(reign, second.candidate(reign), second.tools), 4)
     third = world.process()
     reign = third.begin()
-    (found,) = [each for each in world.view().unsettled if each.state is SegmentState.ABANDONED]
-    return found.segment_id, reign, Expiry(third, reign)
+    (meaning,) = [each for each in world.view().unsettled if each.state is SegmentState.ABANDONED]
+    return meaning.segment_id, reign, Expiry(third, reign)
 
 
 def test_the_objects_of_an_abandoned_copy_go_through_it_and_nothing_else_does(world: World) -> None:

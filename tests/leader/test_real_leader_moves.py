@@ -18,10 +18,10 @@ def next_leader(topic: RealTopic, asked: int, old: int) -> int | None:
     """Return None while the cluster has none, or no controller to ask: the dead broker may have been it."""
     try:
         with topic.agent(asked) as probe:
-            found = topic.leads(probe.broker)
+            leader = topic.leads(probe.broker)
     except Unavailable:
         return None
-    return None if found == old else found
+    return None if leader == old else leader
 
 
 def test_the_agent_of_the_new_leader_goes_on_without_a_gap(

@@ -106,10 +106,10 @@ def test_metrics_count_partitions_by_the_kind_of_their_reason(new_world: Callabl
     process.work()
     metrics = Metrics()
     feed_gauges(metrics, process.board, process.view, world.clock)
-    said = metrics.exposition().decode()
-    assert 'tierstate_refused_partitions{reason="refused-compacted"} 1.0' in said
-    assert 'tierstate_partitions_not_copied{reason="refused-compacted"} 1.0' in said
-    assert 'tierstate_partitions_not_trimmed{reason="refused-compacted"} 1.0' in said
+    page = metrics.exposition().decode()
+    assert 'tierstate_refused_partitions{reason="refused-compacted"} 1.0' in page
+    assert 'tierstate_partitions_not_copied{reason="refused-compacted"} 1.0' in page
+    assert 'tierstate_partitions_not_trimmed{reason="refused-compacted"} 1.0' in page
 
 
 def test_a_transaction_that_stays_open_is_measured(world: World) -> None:

@@ -46,10 +46,10 @@ def process(world: World) -> Process:
 
 @pytest.fixture
 def counting(process: Process) -> Counting:
-    found: Any = Counting(process.world.broker)
-    process.seat = replace(process.seat, broker=found)
-    assert isinstance(found, Counting)
-    return found
+    cluster: Any = Counting(process.world.broker)
+    process.seat = replace(process.seat, broker=cluster)
+    assert isinstance(cluster, Counting)
+    return cluster
 
 
 @pytest.fixture
@@ -70,11 +70,11 @@ def test_a_transaction_that_lasts_is_named_with_its_beginning_and_its_age(
     process: Process, worker: PartitionWorker
 ) -> None:
     since = process.world.clock.now_ms()
-    said = later(process, worker, 42)
-    assert said.endswith(
+    sentence = later(process, worker, 42)
+    assert sentence.endswith(
         "for 42 s at least; it is of producer 4000, epoch 0, begins at offset 1 and is open since "
         "2023-11-14T22:13:20Z at the latest, its producer's last record here is of 1970-01-01T00:00:00Z"
-    ), said
+    ), sentence
     status = process.board.find(process.world.name, 0, process.world.clock.now_ms())
     assert status is not None
     assert status["open_transaction"] == {
@@ -136,8 +136,8 @@ def test_the_next_transaction_has_its_own_name_and_its_own_age(process: Process,
     assert later(process, worker, 1).endswith(TODAY.format(0))
     assert process.status().open_transaction is None
     since = world.clock.now_ms()
-    said = later(process, worker, 7)
-    assert "for 7 s at least; it is of producer 4001, epoch 0, begins at offset 2 " in said
+    sentence = later(process, worker, 7)
+    assert "for 7 s at least; it is of producer 4001, epoch 0, begins at offset 2 " in sentence
     assert process.status().open_transaction == PinnedBy(4001, 0, 2, since, 0, 1)
 
 

@@ -132,5 +132,5 @@ def test_after_three_failures_the_back_off_grows_and_everybody_is_told(world: Wo
     assert "no answer" in status.not_copied
     assert status.consecutive_failures == 15
     feed_gauges(metrics, process.board, process.view, world.clock)
-    said = metrics.exposition().decode()
-    assert f'tierstate_consecutive_failures{{partition="0",topic="{world.name}"}} 15.0' in said
+    page = metrics.exposition().decode()
+    assert f'tierstate_consecutive_failures{{partition="0",topic="{world.name}"}} 15.0' in page

@@ -174,10 +174,10 @@ def test_a_copier_that_is_fenced_in_the_middle_of_a_step_stops_at_once(
     with pytest.raises(Fenced):
         run_with(act, step, intrude)
     assert reign.ended
-    said = world.topic.appends
+    appends_before = world.topic.appends
     with pytest.raises(Fenced):
         process.copy_next(reign)
-    assert world.topic.appends == said
+    assert world.topic.appends == appends_before
     assert world.check_promises().readable == ()
     if step != "append copy-finished":
         assert world.objects() == set(), "it could still remove what it wrote"
@@ -355,10 +355,10 @@ def test_a_view_that_does_not_apply_an_own_write_ends_the_term(world: World) -> 
     with pytest.raises(ViewBehind):
         run(copy_segment(deaf, candidate, process.tools))
     assert deaf.ended == "the view did not apply an own write in time"
-    said = world.topic.appends
+    appends_before = world.topic.appends
     with pytest.raises(Fenced):
         run(copy_segment(deaf, candidate, process.tools))
-    assert world.topic.appends == said
+    assert world.topic.appends == appends_before
 
 
 class NeverApplies:

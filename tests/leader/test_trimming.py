@@ -78,10 +78,10 @@ def test_an_object_that_is_not_whole_keeps_local_data(kind: int, how: str, world
         trim_local(reign, ObjectProof(world.store), Offset(world.bases[2]), process.events.append, nobody_reads)
     )
     assert trimmed == world.bases[1], "what lies before it goes"
-    said = world.topic.appends
+    appends_before = world.topic.appends
     with pytest.raises(CorruptData, match=key):
         run(trim_local(reign, ObjectProof(world.store), Offset(world.bases[2]), process.events.append, nobody_reads))
-    assert world.topic.appends == said, "an intention that cannot be carried out is not said"
+    assert world.topic.appends == appends_before, "an intention that cannot be carried out is not said"
     assert world.local_start() == world.bases[1]
 
 
@@ -93,14 +93,14 @@ def test_an_object_that_is_missing_is_shown_and_asked_for_less_and_less_often(wo
     data = world.store.get(key)
     world.store.delete(key)
     world.clock.advance(60)
-    said = world.topic.appends
+    appends_before = world.topic.appends
     refusals = []
     for _ in range(600):
         process.work(worker)
         refusals.append(process.status().consecutive_failures)
         world.clock.advance(1)
     assert 5 < refusals[-1] < 15
-    assert world.topic.appends == said
+    assert world.topic.appends == appends_before
     assert key in (process.status().not_trimmed or "")
     assert process.status().not_copied_reason == Reason.ALL_COPIED
     assert any(isinstance(event, TrimRefused) and key in event.reason for event in process.events)

@@ -255,11 +255,11 @@ def test_no_term_begins_just_to_erase(world: World) -> None:
 
 def test_erasing_waits_for_the_archive_of_its_own_tier_state_partition(world: World) -> None:
     lower = world.process().copy_all()
-    asked: list[int] = []
+    requests: list[int] = []
     reached = [Position(0)]
 
     def archived_to(tier_partition: int) -> Position:
-        asked.append(tier_partition)
+        requests.append(tier_partition)
         return reached[0]
 
     desk = Desk(world.process(), archived_to=archived_to)
@@ -268,7 +268,7 @@ def test_erasing_waits_for_the_archive_of_its_own_tier_state_partition(world: Wo
     desk.work(seconds=30)
     assert "erase" not in desk.acts
     assert erasable_left(world).issuperset(trims)
-    assert set(asked) == {desk.process.seat.view.tier_partition(world.partition)}
+    assert set(requests) == {desk.process.seat.view.tier_partition(world.partition)}
     reached[0] = world.topic.end(0)
     desk.work()
     assert erasable_left(world).isdisjoint(trims)

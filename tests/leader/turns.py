@@ -145,18 +145,18 @@ class Busy:
     def fail(self, kind: str) -> None:
         """Fail every operation of this kind for ever, by refusing its first fact."""
         world, swept = self.world, str(self.abandoned)
-        known = {each.subject.object_key: sid for sid, each in world.view().segments.items() if each.subject}
+        segment_ids = {each.subject.object_key: sid for sid, each in world.view().segments.items() if each.subject}
 
         def refuse(number: int, key: str) -> None:
             tombstone = key in world.topic.keys()
-            said = {
+            first_facts = {
                 "copy": key.endswith("/copy-started"),
                 "trim": "/trim/" in key,
                 "expire": "/log-start/" in key,
-                "sweep": str(known[swept]) in key and "/delete-started" in key,
+                "sweep": str(segment_ids[swept]) in key and "/delete-started" in key,
                 "erase": tombstone,
             }
-            if said[kind] and tombstone == (kind == "erase"):
+            if first_facts[kind] and tombstone == (kind == "erase"):
                 raise BrokerUnavailable("no answer")
 
         world.topic.on_append = refuse

@@ -215,7 +215,7 @@ class World:
             process.view.require_fresh(0, 0)
 
     def objects(self) -> set[str]:
-        return {found.key for found in self.store.list()}
+        return {info.key for info in self.store.list()}
 
     def local_start(self) -> int:
         return self.broker.bounds(self.name, 0).local_start
@@ -315,9 +315,9 @@ class Process:
     def candidate(self, reign: Reign) -> CopyCandidate:
         local = self.world.log.snapshot(self.world.partition, self.world.name)
         seen = Observed(local.segments, local.lineage, reign.bounds(), TopicConfig(), NO_GROUPS)
-        found = next_candidate(reign.view(), seen, self.world.clock.now_ms())
-        assert isinstance(found, CopyCandidate), found
-        return found
+        next_segment = next_candidate(reign.view(), seen, self.world.clock.now_ms())
+        assert isinstance(next_segment, CopyCandidate), next_segment
+        return next_segment
 
     def copy_next(self, reign: Reign) -> RemoteSegment:
         return run(copy_segment(reign, self.candidate(reign), self.tools))

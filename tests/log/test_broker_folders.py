@@ -110,14 +110,14 @@ def test_a_disk_that_the_broker_gave_up_is_left_alone_however_well_it_reads(disk
 
 
 def open_files(folder: Path) -> list[str]:
-    found = []
+    paths = []
     for each in Path("/proc/self/fd").iterdir():
         try:
             target = os.readlink(each)
         except FileNotFoundError:
             continue
-        found += [target] if target.startswith(f"{folder}/") else []
-    return found
+        paths += [target] if target.startswith(f"{folder}/") else []
+    return paths
 
 
 def test_while_the_broker_is_down_every_disk_that_can_be_read_counts(disks: tuple[Path, Path]) -> None:

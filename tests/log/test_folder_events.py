@@ -43,8 +43,8 @@ def test_nothing_is_told_while_records_are_appended(log: LogDirs, folder: Path) 
     log.touched()
     with (folder / "t-0" / "0.log").open("a") as file:
         file.write("appended")
-    told = log.touched()
-    assert (told.names, told.folders, told.blind) == (frozenset(), False, False)
+    touched_folders = log.touched()
+    assert (touched_folders.names, touched_folders.folders, touched_folders.blind) == (frozenset(), False, False)
 
 
 @pytest.mark.parametrize("change", ["create", "rename in", "rename out", "delete"])
@@ -59,16 +59,16 @@ def test_a_file_that_comes_or_goes_names_its_folder(change: str, log: LogDirs, f
         own.rename(folder / "elsewhere")
     else:
         own.unlink()
-    told = log.touched()
-    assert (told.names, told.folders) == (frozenset({"t-1"}), False)
+    touched_folders = log.touched()
+    assert (touched_folders.names, touched_folders.folders) == (frozenset({"t-1"}), False)
     assert log.touched().names == frozenset()
 
 
 def test_the_broker_s_own_checkpoints_are_no_news(log: LogDirs, folder: Path) -> None:
     (folder / "recovery-point-offset-checkpoint.tmp").write_text("0")
     (folder / "recovery-point-offset-checkpoint.tmp").rename(folder / "recovery-point-offset-checkpoint")
-    told = log.touched()
-    assert (told.names, told.folders) == (frozenset(), False)
+    touched_folders = log.touched()
+    assert (touched_folders.names, touched_folders.folders) == (frozenset(), False)
 
 
 def test_folders_that_come_and_go_are_told_and_the_new_ones_watched(log: LogDirs, folder: Path) -> None:

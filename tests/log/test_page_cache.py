@@ -30,8 +30,8 @@ def test_asking_what_is_in_the_page_cache_brings_nothing_in(file: Path) -> None:
 def test_missing_pages_are_told_in_runs_of_whole_pages(file: Path) -> None:
     make_hot(file, 10 * PAGE, 12 * PAGE)
     with file.open("rb") as opened:
-        found = missing_pages(opened.fileno(), 5 * PAGE + 7, 20 * PAGE + 1)
-        assert found == [(5 * PAGE, 10 * PAGE), (12 * PAGE, 21 * PAGE)]
+        runs = missing_pages(opened.fileno(), 5 * PAGE + 7, 20 * PAGE + 1)
+        assert runs == [(5 * PAGE, 10 * PAGE), (12 * PAGE, 21 * PAGE)]
         assert missing_pages(opened.fileno(), 10 * PAGE + 1, 12 * PAGE) == []
         assert missing_pages(opened.fileno(), 5, 5) == []
 

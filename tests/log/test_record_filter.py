@@ -28,7 +28,7 @@ def batch(records: Any, codec: int) -> bytes:
 def test_a_filter_finds_what_python_finds(records: Any, key: bytes | None, contains: bytes | None, codec: int) -> None:
     (block,) = decode_records(batch(records, codec), source="t")
     rows = block_rows(block)
-    wanted = [
+    expected = [
         row
         for row, (its, value, headers) in zip(rows, records, strict=True)
         if (key is None or its == key)
@@ -41,15 +41,15 @@ def test_a_filter_finds_what_python_finds(records: Any, key: bytes | None, conta
             )
         )
     ]
-    assert block_rows(RecordFilter(key, contains).of(block)) == wanted
+    assert block_rows(RecordFilter(key, contains).of(block)) == expected
 
 
 def test_what_begins_anew_within_itself_is_found() -> None:
     values = [bytes(each) for size in range(7) for each in product(b"ab", repeat=size)]
     (block,) = decode_records(batch([(None, value, []) for value in values], NONE), source="t")
     for contains in filter(None, values):
-        found = RecordFilter(contains=contains).of(block).offsets.tolist()
-        assert found == [at for at, value in enumerate(values) if contains in value], contains
+        offsets_read = RecordFilter(contains=contains).of(block).offsets.tolist()
+        assert offsets_read == [at for at, value in enumerate(values) if contains in value], contains
 
 
 @given(RECORDS, st.data())
@@ -60,13 +60,13 @@ def test_some_records_of_a_block_are_those_records(records: Any, data: st.DataOb
 
 
 def test_what_was_looked_through_is_counted_as_it_is_unpacked() -> None:
-    told = [0, 0]
+    counts = [0, 0]
 
     def looked(count: int, size: int) -> None:
-        told[0] += count
-        told[1] += size
+        counts[0] += count
+        counts[1] += size
 
     packed = batch([(b"k", bytes(100_000), [])] * 3, ZSTD)
     list(decode_records(packed, source="t", looked=looked))
-    assert told[0] == 3
-    assert 300_000 < told[1] < 300_200
+    assert counts[0] == 3
+    assert 300_000 < counts[1] < 300_200

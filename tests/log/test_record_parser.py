@@ -40,8 +40,8 @@ def parsed(data: bytes, within: tuple[int, int | None] = EVERYTHING) -> list[Row
     """Return the records, or the error."""
     start, end = within
     try:
-        found = parse_records(data, source="f", position=7, start=start, end=end)
-        return [(*each[:5], tuple(each.headers)) for each in found]
+        outcome = parse_records(data, source="f", position=7, start=start, end=end)
+        return [(*each[:5], tuple(each.headers)) for each in outcome]
     except CorruptData as error:
         return str(error)
 
@@ -166,9 +166,9 @@ def test_offsets_that_do_not_count_up_are_passed_over_from_wherever_one_reads(
     every = [*range(10), *shown, 10 + len(deltas), 11 + len(deltas)]
     for start in range(17):
         for end in (*range(start, 17), None):
-            wanted = [offset for offset in every if start <= offset and (end is None or offset < end)]
+            expected = [offset for offset in every if start <= offset and (end is None or offset < end)]
             for read in (parsed, decoded):
-                assert [row[0] for row in read(data, (start, end))] == wanted, (read, start, end)
+                assert [row[0] for row in read(data, (start, end))] == expected, (read, start, end)
 
 
 @pytest.mark.parametrize("input_name", ["same", "back", "below"])
@@ -203,11 +203,11 @@ def test_what_the_walk_over_offsets_calls_decodable_is_what_the_parser_decodes(
     count = max(1, len(rows) + more)
     broken = bytes(payload[: len(payload) - cut])
     data = Batch(5, (), payload=broken, count=count, delta=max(delta, count - 1)).bytes
-    found = parsed(data)
-    if isinstance(found, str) and REASONS[LENGTH] in found:
+    outcome = parsed(data)
+    if isinstance(outcome, str) and REASONS[LENGTH] in outcome:
         return
     (batch,) = iter_batches(data, source="f")
-    assert is_decodable(data, 0, batch) == (not isinstance(found, str)), found
+    assert is_decodable(data, 0, batch) == (not isinstance(outcome, str)), outcome
 
 
 @pytest.mark.parametrize("count", [1, 64, 65, 8192, 8193, 20_000])

@@ -44,8 +44,8 @@ class Segment:
         return [batch for batch in iter_batches(self.log, source="log") if batch.is_transactional]
 
     def check(self, index: bytes | None = None, before: OpenBefore | None = None) -> TransactionIndexCheck:
-        said = self.index if index is None else index
-        check = TransactionIndexCheck(said, Offset(self.base), before or self.before, "index", log="log")
+        index_bytes = self.index if index is None else index
+        check = TransactionIndexCheck(index_bytes, Offset(self.base), before or self.before, "index", log="log")
         for batch in self.of_transactions:
             check.add(batch, self.log)
         return check
@@ -119,8 +119,8 @@ def test_every_flipped_bit_of_a_real_index_is_found(segment: Segment) -> None:
 @pytest.mark.parametrize("segment", WITH_INDEX, ids=lambda segment: str(segment.base))
 def test_without_a_producer_snapshot_only_what_lies_below_the_segment_goes_unnoticed(segment: Segment) -> None:
     def hidden(check: TransactionIndexCheck) -> list[int]:
-        said = AbortFilter([each.range for each in check.aborted])
-        return [batch.base_offset for batch in segment.of_transactions if said.hides(batch)]
+        abort_filter = AbortFilter([each.range for each in check.aborted])
+        return [batch.base_offset for batch in segment.of_transactions if abort_filter.hides(batch)]
 
     good = segment.check(before=OpenBefore())
     assert good.difference() is None
@@ -185,8 +185,8 @@ def test_a_beginning_that_only_a_snapshot_knows_is_in_the_entry() -> None:
     before = OpenBefore({1: Offset(3), 2: Offset(5)}, known=True)
     check = checked(log, b"", 10, before)
     assert check.aborted == [entry(1, 3, 11, 5), entry(2, 5, 12)]
-    told = checked(log, check.bytes(), 10, OpenBefore())
-    assert (told.difference(), told.aborted) == (None, check.aborted)
+    check_result = checked(log, check.bytes(), 10, OpenBefore())
+    assert (check_result.difference(), check_result.aborted) == (None, check.aborted)
     assert checked(log, format_transaction_index([entry(1, 10, 11)]), 10, OpenBefore()).difference() is None
 
 
@@ -216,20 +216,20 @@ class History:
 
 @st.composite
 def histories(draw: st.DrawFn) -> History:
-    found = History()
+    history = History()
     steps = st.tuples(st.integers(1, 5), st.sampled_from(["data", "data", "data", "plain", "abort", "abort", "commit"]))
     for at, (producer, kind) in enumerate(draw(st.lists(steps, min_size=1, max_size=60))):
         if kind == "data":
-            found.batches.append(data(at, producer))
-            found.open.setdefault(producer, []).append(at)
+            history.batches.append(data(at, producer))
+            history.open.setdefault(producer, []).append(at)
         elif kind == "plain":
-            found.batches.append(plain_batch(at, 1, producer=producer + 10))
+            history.batches.append(plain_batch(at, 1, producer=producer + 10))
         else:
-            found.batches.append(marker(at, producer, ABORT if kind == "abort" else COMMIT))
-            offsets = found.open.pop(producer, None)
+            history.batches.append(marker(at, producer, ABORT if kind == "abort" else COMMIT))
+            offsets = history.open.pop(producer, None)
             if offsets and kind == "abort":
-                found.aborted.append(AbortedRange(producer, Offset(offsets[0]), Offset(at)))
-    return found
+                history.aborted.append(AbortedRange(producer, Offset(offsets[0]), Offset(at)))
+    return history
 
 
 @given(histories(), st.data())
@@ -238,21 +238,21 @@ def test_segments_cut_anywhere_tell_together_what_is_aborted(history: History, c
     cuts = sorted(choose.draw(st.sets(st.integers(1, max(1, count - 1)), max_size=4)))
     borders = [0, *[cut for cut in cuts if cut < count], count]
     before = EMPTY
-    told: list[AbortedRange] = []
+    aborted_ranges: list[AbortedRange] = []
     for number, (start, stop) in enumerate(pairwise(borders)):
         log = b"".join(history.batches[start:stop])
         check = checked(log, b"", start, before)
         alone = checked(log, check.bytes(), start, OpenBefore())
         assert alone.difference() is None
-        told += [each.range for each in check.aborted]
+        aborted_ranges += [each.range for each in check.aborted]
         left = dict(check.open)
         later = [b"".join(history.batches[a:b]) for a, b in pairwise(borders[number + 1 :])]
-        behind = [found for each in later if left for found in decide(left, [(0, each)], "later")]
+        behind = [decision for each in later if left for decision in decide(left, [(0, each)], "later")]
         touching = {each for each in history.aborted if each.first < stop and each.last >= start}
         assert {each.range for each in check.aborted} | set(behind) == touching
         assert left.keys() == history.open.keys() & {p for p, offsets in history.open.items() if offsets[0] < stop}
         before = OpenBefore(check.open, known=True)
-    assert told == history.aborted
+    assert aborted_ranges == history.aborted
 
 
 def damaged_copy(tmp_path: Path, base: int, index: bytes | None) -> Path:
@@ -295,7 +295,7 @@ def test_a_sound_folder_has_no_difference_even_without_its_snapshots(tmp_path: P
     source = golden_folder(case).path
     shutil.copytree(source, tmp_path / source.name)
     for file in [*(tmp_path / source.name).glob("*.snapshot"), None]:
-        found = open_log(tmp_path / source.name)
-        assert found.differences == {}
+        log = open_log(tmp_path / source.name)
+        assert log.differences == {}
         if file is not None:
             file.unlink()

@@ -30,7 +30,7 @@ def exactly(client: socket.socket, size: int) -> bytes:
 def records_of(client: socket.socket) -> dict[Place, int]:
     """Return the bytes of records in one answer, by topic and partition."""
     answer = exactly(client, int.from_bytes(exactly(client, 4), "big"))
-    at, found = 4 + 4 + 4, dict[Place, int]()
+    at, sizes = 4 + 4 + 4, dict[Place, int]()
     for _ in range(int.from_bytes(answer[8:12], "big")):
         length = int.from_bytes(answer[at : at + 2], "big")
         topic = answer[at + 2 : at + 2 + length].decode()
@@ -39,6 +39,6 @@ def records_of(client: socket.socket) -> dict[Place, int]:
             partition, _error, _, _, aborted = struct.unpack_from(">ihqqi", answer, at)
             at += 26 + 16 * max(0, aborted)
             (records,) = struct.unpack_from(">i", answer, at)
-            found[topic, partition] = max(0, records)
-            at += 4 + found[topic, partition]
-    return found
+            sizes[topic, partition] = max(0, records)
+            at += 4 + sizes[topic, partition]
+    return sizes

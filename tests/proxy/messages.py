@@ -12,8 +12,8 @@ WIDTHS = {"int8": 7, "int16": 15, "uint16": 15, "int32": 31, "uint32": 31, "int6
 
 def versions(kind: Any, oldest: int, newest: int) -> range:
     """Return the versions that the table offers and kafka-python knows."""
-    known = kind._struct._versions
-    return range(max(oldest, known[0]), min(newest, known[1]) + 1)
+    structs = kind._struct._versions
+    return range(max(oldest, structs[0]), min(newest, structs[1]) + 1)
 
 
 def message(kind: Any, version: int, seed: int, **given: Any) -> Any:

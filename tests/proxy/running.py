@@ -78,18 +78,18 @@ def running(cluster: TieredCluster, *sets: str) -> Iterator[RunningProxy]:
     with ExitStack() as opened:
         connection = opened.enter_context(Connection(settings))
         reader = HeldReader(opened.enter_context(_closing(connection.reader(connection.view()))))
-        said: list[tuple[str, dict[str, object]]] = []
+        log_lines: list[tuple[str, dict[str, object]]] = []
         server = opened.enter_context(
             serving(
                 reader,
                 connection.control.cluster(),
                 settings.kafka,
                 settings.proxy,
-                lambda event, **facts: said.append((event, facts)),
+                lambda event, **facts: log_lines.append((event, facts)),
             )
         )
         try:
-            yield RunningProxy(server, reader, said)
+            yield RunningProxy(server, reader, log_lines)
         finally:
             reader.let_go()
 

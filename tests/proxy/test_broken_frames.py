@@ -137,9 +137,9 @@ def test_rubbish_of_a_broker_ends_its_connection_and_no_other(
     proxy: ProxyServer, broker: FakeBroker, said: bytes, whole: bool
 ) -> None:
     broker.answer = lambda request: framed(request[4:8] + said) if whole else said
-    asked = message(FetchRequest, 11, 1)
+    question = message(FetchRequest, 11, 1)
     with closing(connected(proxy)) as client, suppress(ConnectionError):
-        client.sendall(request(FETCH, 11, 1, encoded(asked, 11)))
+        client.sendall(request(FETCH, 11, 1, encoded(question, 11)))
         client.shutdown(socket.SHUT_WR)
         answer_of(client)
     healthy(proxy, broker)
@@ -191,11 +191,11 @@ def test_an_answer_that_was_cut_extended_or_has_wrong_bytes_ends_its_connection_
     name, version, data = case
     if is_read(name, version, data):
         return
-    key, asked = READERS[name][0], encoded(message(ANSWERS[name], version, 1), version)
+    key, body = READERS[name][0], encoded(message(ANSWERS[name], version, 1), version)
     header = b"\0" if APIS[key].is_flexible(version) and key != Key.API_VERSIONS else b""
     broker.answer = lambda request: framed(request[4:8] + header + data)
     with closing(connected(proxy)) as client:
-        client.sendall(with_header(key, version, asked))
+        client.sendall(with_header(key, version, body))
         ends(client)
     healthy(proxy, broker)
     assert proxy.budget.used == 0

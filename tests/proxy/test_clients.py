@@ -116,8 +116,8 @@ def fill(cluster: TieredCluster, topic: str, codecs: Sequence[str] = CODECS) -> 
     def put(producer: Any, partition: int, **what: Any) -> None:
         nonlocal number
         time = FIRST_MS + number * 10 - (number % 7) * 300
-        given = {"key": b"key-%d" % (number % 5), "value": b"value %d " % number * 9, **what}
-        producer.produce(topic, partition=partition, timestamp=time, **given)
+        record = {"key": b"key-%d" % (number % 5), "value": b"value %d " % number * 9, **what}
+        producer.produce(topic, partition=partition, timestamp=time, **record)
         number += 1
 
     for turn in range(24):
@@ -175,7 +175,7 @@ SPECS = {"earliest": OffsetSpec.earliest(), "latest": OffsetSpec.latest(), "max"
 
 
 def at_times(bootstrap: str, topic: str) -> dict[int, list[int]]:
-    asked = range(FIRST_MS - 5_000, FIRST_MS + 60_000, 1_000)
+    times = range(FIRST_MS - 5_000, FIRST_MS + 60_000, 1_000)
     with closing(Consumer({"bootstrap.servers": bootstrap, "group.id": "times"})) as consumer:
         return {
             time: [
@@ -184,17 +184,17 @@ def at_times(bootstrap: str, topic: str) -> dict[int, list[int]]:
                     [TopicPartition(topic, number, time) for number in range(PARTITIONS)], 20
                 )
             ]
-            for time in asked
+            for time in times
         }
 
 
 def by_spec(bootstrap: str, topic: str) -> dict[str, dict[int, int]]:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    found: dict[str, dict[int, int]] = {}
+    offsets: dict[str, dict[int, int]] = {}
     for name, spec in SPECS.items():
-        asked = admin.list_offsets({TopicPartition(topic, n): spec for n in range(PARTITIONS)})
-        found[name] = {place.partition: future.result(20).offset for place, future in asked.items()}
-    return found
+        futures = admin.list_offsets({TopicPartition(topic, n): spec for n in range(PARTITIONS)})
+        offsets[name] = {place.partition: future.result(20).offset for place, future in futures.items()}
+    return offsets
 
 
 @pytest.fixture(scope="module")
@@ -207,8 +207,8 @@ def oracle(
     fill(cluster, topic)
     fill(cluster, of_python, OF_PYTHON)
     made = Oracle(cluster, topic, of_python, {}, at_times(kafka.bootstrap, topic), by_spec(kafka.bootstrap, topic))
-    asked = CASES if request.config.option.markexpr != "not slow" else [each for each in CASES if each not in SLOW]
-    for name, level in asked:
+    cases = CASES if request.config.option.markexpr != "not slow" else [each for each in CASES if each not in SLOW]
+    for name, level in cases:
         made.whole[name, level] = CLIENTS[name](kafka.bootstrap, made.read_by(name), level)
     made.starts = cluster.copy_and_trim(topic, PARTITIONS)
     assert all(start > 500 for start in made.starts), made.starts
@@ -229,12 +229,12 @@ def test_a_client_reads_what_it_read_before_the_trim(oracle: Oracle, name: str, 
 
 def test_a_time_is_found_where_it_was_before_the_trim(oracle: Oracle) -> None:
     """A record or a marker, which has the coordinator's time, may have it: a broker stops at both."""
-    found = at_times(oracle.proxy.bootstrap, oracle.topic)
-    assert len(found) > 60
-    assert found == oracle.times
+    offsets = at_times(oracle.proxy.bootstrap, oracle.topic)
+    assert len(offsets) > 60
+    assert offsets == oracle.times
     records = {(row[0], row[1]) for row in oracle.whole["librdkafka", Isolation.READ_UNCOMMITTED]}
     below = [
-        (number, at) for each in found.values() for number, at in enumerate(each) if 0 <= at < oracle.starts[number]
+        (number, at) for each in offsets.values() for number, at in enumerate(each) if 0 <= at < oracle.starts[number]
     ]
     assert {place in records for place in below} == {True, False}, "no record, or no marker, was found"
 
@@ -289,8 +289,8 @@ def test_a_group_commits_in_the_remote_tier_and_goes_on_there(oracle: Oracle, pr
     read(100)
     assert all(offset < oracle.starts[partition] for partition, offset in seen)
     admin = AdminClient({"bootstrap.servers": oracle.proxy.bootstrap})
-    asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(str(config["group.id"]))])
-    committed = {p.partition: p.offset for p in asked[str(config["group.id"])].result(20).topic_partitions}
+    futures = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(str(config["group.id"]))])
+    committed = {p.partition: p.offset for p in futures[str(config["group.id"])].result(20).topic_partitions}
     for partition, offset in committed.items():
         assert offset == max(at for number, at in seen if number == partition) + 1
     rows = [(row[0], row[1]) for row in oracle.whole["librdkafka", Isolation.READ_UNCOMMITTED]]
@@ -334,9 +334,9 @@ def test_a_transaction_that_reads_the_remote_tier_commits_what_it_read_with_what
 
     def copied(count: int, *, commit: bool) -> list[int]:
         """Return the offsets of partition 0 that were read and written."""
-        given = {"group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False}
+        client_config = {"group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False}
         got: list[int] = []
-        with closing(Consumer({**config, **given})) as consumer:
+        with closing(Consumer({**config, **client_config})) as consumer:
             place = TopicPartition(oracle.topic, 0)
             (place,) = consumer.committed([place], 20)
             consumer.assign([place])

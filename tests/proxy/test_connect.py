@@ -57,15 +57,15 @@ def lines(path: Path) -> list[str]:
 
 def records(kafka: KafkaSandbox, topic: str) -> list[list[PlainRecord]]:
     """Return the records of each partition; none while there is no such topic."""
-    found: list[list[PlainRecord]] = []
+    records_read: list[list[PlainRecord]] = []
     with closing(PlainConsumer(kafka.client_config, Isolation.READ_COMMITTED, SystemClock())) as consumer:
         for number in range(PARTITIONS):
             try:
                 start, end = consumer.bounds(topic, number)
             except BrokerUnavailable:
                 return []
-            found.append([each for batch in consumer.records(topic, number, start, end) for each in batch])
-    return found
+            records_read.append([each for batch in consumer.records(topic, number, start, end) for each in batch])
+    return records_read
 
 
 def test_a_sink_writes_each_record_of_both_tiers_once_and_in_order(cluster: TieredCluster, tmp_path: Path) -> None:

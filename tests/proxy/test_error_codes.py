@@ -34,7 +34,7 @@ OTHERS = {
 
 
 def everything_below(kind: type[TierstateError]) -> list[type[TierstateError]]:
-    return [found for below in kind.__subclasses__() for found in (below, *everything_below(below))]
+    return [subclass for below in kind.__subclasses__() for subclass in (below, *everything_below(below))]
 
 
 def test_every_error_is_asked_again_but_those_that_a_person_must_see_and_the_end_of_the_log() -> None:
@@ -62,16 +62,16 @@ COUNT = 5
 
 @contextmanager
 def librdkafka(proxy: RunningProxy, topic: str) -> Iterator[Reads]:
-    told = {KafkaError._AUTO_OFFSET_RESET: "out of range", KafkaError._BAD_MSG: "damage", 2: "damage"}
+    names = {KafkaError._AUTO_OFFSET_RESET: "out of range", KafkaError._BAD_MSG: "damage", 2: "damage"}
     with proxy.consumer((topic, 0, 0)) as consumer:
 
         def read() -> str:
-            found: list[Any] = []
-            until(lambda: len(found) == COUNT or said(found), lambda: found.extend(consumer.consume(1, 0.2)))
-            return said(found) or ", ".join(str(each.offset()) for each in found)
+            messages: list[Any] = []
+            until(lambda: len(messages) == COUNT or said(messages), lambda: messages.extend(consumer.consume(1, 0.2)))
+            return said(messages) or ", ".join(str(each.offset()) for each in messages)
 
         def said(found: list[Any]) -> str:
-            return next((told[each.error().code()] for each in found if each.error() is not None), "")
+            return next((names[each.error().code()] for each in found if each.error() is not None), "")
 
         yield read
 
@@ -80,11 +80,11 @@ def librdkafka(proxy: RunningProxy, topic: str) -> Iterator[Reads]:
 def java(proxy: RunningProxy, topic: str) -> Iterator[Reads]:
     def read() -> str:
         readers.begin(COUNT)
-        (said,) = readers.said()
+        (output,) = readers.said()
         for text in ("out of range", "damage"):
-            if text in said:
+            if text in output:
                 return text
-        return ", ".join(each.split(":")[0] for each in said.split() if ":" in each) or said
+        return ", ".join(each.split(":")[0] for each in output.split() if ":" in each) or output
 
     with closing(Readers(proxy.bootstrap, topic, [0])) as readers:
         yield read
@@ -99,18 +99,18 @@ def kafka_python(proxy: RunningProxy, topic: str) -> Iterator[Reads]:
         consumer.seek(place, 0)
 
         def read() -> str:
-            found: list[int] = []
+            offsets: list[int] = []
 
             def step() -> None:
-                found.extend(each.offset for each in consumer.poll(200, max_records=1).get(place, []))
+                offsets.extend(each.offset for each in consumer.poll(200, max_records=1).get(place, []))
 
             try:
-                until(lambda: len(found) == COUNT, step)
+                until(lambda: len(offsets) == COUNT, step)
             except OffsetOutOfRangeError:
                 return "out of range"
             except CorruptRecordError:
                 return "damage"
-            return ", ".join(map(str, found))
+            return ", ".join(map(str, offsets))
 
         yield read
 

@@ -56,14 +56,14 @@ def test_a_cold_partition_whose_store_never_answers_keeps_no_hot_one_waiting(
     start = cluster.local_start(topic, 0)
     with running(cluster) as proxy, proxy.consumer((topic, 0, start), (topic, 1, 0), (topic, 2, 0)) as consumer:
         proxy.reader.before = held = Held()
-        found: dict[int, list[int]] = {}
-        until(lambda: found.get(0) == list(range(start, RECORDS)), lambda: received(consumer, found))
+        offsets: dict[int, list[int]] = {}
+        until(lambda: offsets.get(0) == list(range(start, RECORDS)), lambda: received(consumer, offsets))
         cluster.produce(topic, RECORDS, RECORDS + 50)
-        until(lambda: found[0] == list(range(start, RECORDS + 50)), lambda: received(consumer, found))
-        assert found.keys() == {0}
+        until(lambda: offsets[0] == list(range(start, RECORDS + 50)), lambda: received(consumer, offsets))
+        assert offsets.keys() == {0}
         assert {fetch[:2] for fetch in proxy.reader.fetches} == {(1, 0), (2, 0)}
         held.set()
-        until(lambda: whole(found, 1, 2), lambda: received(consumer, found))
+        until(lambda: whole(offsets, 1, 2), lambda: received(consumer, offsets))
 
 
 @pytest.mark.parametrize("records", [1, 50])
@@ -86,11 +86,11 @@ def test_while_nothing_can_be_read_the_store_is_asked_once_and_nobody_takes_it_f
 ) -> None:
     with running(cluster) as proxy, proxy.consumer((topic, 1, 0), enable_partition_eof=True) as consumer:
         proxy.reader.before = held = Held()
-        found: dict[int, list[int]] = {}
-        until(lambda: proxy.server.counts.not_yet >= 10, lambda: received(consumer, found))  # fails by an "end"
+        offsets: dict[int, list[int]] = {}
+        until(lambda: proxy.server.counts.not_yet >= 10, lambda: received(consumer, offsets))  # fails by an "end"
         assert len(proxy.reader.fetches) == 1
         held.set()
-        until(lambda: whole(found, 1), lambda: received(consumer, found, []))
+        until(lambda: whole(offsets, 1), lambda: received(consumer, offsets, []))
 
 
 def test_an_answer_without_records_waits_twice_as_long_each_time_and_never_longer_than_it_may(
@@ -131,8 +131,8 @@ def test_a_read_that_failed_hurries_no_answer(
         assert records_of(client) == {(topic, 1): 0, (topic, 2): 0}
         until(lambda: proxy.said, lambda: None)
         held.set()
-        found = records_of(client)
-        assert found[topic, 1] == 0 < found[topic, 2]
+        sizes = records_of(client)
+        assert sizes[topic, 1] == 0 < sizes[topic, 2]
 
 
 def test_a_read_that_failed_holds_no_memory(
@@ -201,8 +201,8 @@ def test_a_store_that_is_away_is_waited_for_by_the_client(cluster: TieredCluster
                 raise StorageUnavailable("the store does not answer")
 
         proxy.reader.before = away
-        found: dict[int, list[int]] = {}
-        until(lambda: whole(found, 1), lambda: received(consumer, found))  # no error reaches the application
+        offsets: dict[int, list[int]] = {}
+        until(lambda: whole(offsets, 1), lambda: received(consumer, offsets))  # no error reaches the application
         assert proxy.server.counts.errors[56] >= 1
         assert [event for event, _ in proxy.said].count("a remote read failed") == 2
 
@@ -214,12 +214,12 @@ def test_damage_is_told_to_the_application_and_nothing_is_skipped(cluster: Tiere
             raise CorruptData("the object is not what it must be", offset=offset)
 
         proxy.reader.before = damaged
-        found: dict[int, list[int]] = {}
+        offsets: dict[int, list[int]] = {}
         errors: list[KafkaError] = []
-        until(lambda: proxy.server.counts.errors[2] >= 2, lambda: received(consumer, found, errors))
-        assert found == {}
+        until(lambda: proxy.server.counts.errors[2] >= 2, lambda: received(consumer, offsets, errors))
+        assert offsets == {}
         proxy.reader.before = lambda topic, partition, offset: None
-        until(lambda: whole(found, 1), lambda: received(consumer, found, errors))
+        until(lambda: whole(offsets, 1), lambda: received(consumer, offsets, errors))
 
 
 @pytest.mark.parametrize("error", [UnknownTopic("the proxy may not see it"), RuntimeError("a bug")])
@@ -234,8 +234,8 @@ def test_what_the_proxy_itself_cannot_do_is_never_an_end_of_the_log(
                 raise error
 
         proxy.reader.before = fail
-        found: dict[int, list[int]] = {}
-        until(lambda: whole(found, 1), lambda: received(consumer, found))
+        offsets: dict[int, list[int]] = {}
+        until(lambda: whole(offsets, 1), lambda: received(consumer, offsets))
 
 
 def test_an_offset_that_the_logical_log_does_not_have_is_out_of_range_as_at_a_broker(
@@ -257,15 +257,15 @@ def test_a_proxy_with_hardly_any_memory_gives_everything_all_the_same(cluster: T
         proxy.reader.before = held = Held()
         places = [(topic, partition, 0) for partition in (1, 2)]
         consumers = [opened.enter_context(proxy.consumer(*places)) for _ in range(5)]
-        found: list[dict[int, list[int]]] = [{} for _ in consumers]
+        offsets: list[dict[int, list[int]]] = [{} for _ in consumers]
 
         def step() -> None:
-            for consumer, into in zip(consumers, found, strict=True):
+            for consumer, into in zip(consumers, offsets, strict=True):
                 received(consumer, into)
 
         until(lambda: proxy.server.budget.refused > 0, step)
         held.set()
-        until(lambda: all(whole(each, 1, 2) for each in found), step)
+        until(lambda: all(whole(each, 1, 2) for each in offsets), step)
 
 
 @contextmanager
@@ -302,8 +302,8 @@ def test_a_large_request_passes_while_remote_reads_hold_all_the_memory_they_may(
 
 def test_the_limit_of_a_partition_is_what_is_read_at_a_time(cluster: TieredCluster, topic: str) -> None:
     with running(cluster) as proxy, proxy.consumer((topic, 1, 0), max_partition_fetch_bytes=5_000) as consumer:
-        found: dict[int, list[int]] = {}
-        until(lambda: whole(found, 1), lambda: received(consumer, found))
+        offsets: dict[int, list[int]] = {}
+        until(lambda: whole(offsets, 1), lambda: received(consumer, offsets))
         assert {size for _, _, size in proxy.reader.fetches} == {5_000}
         assert len(proxy.reader.fetches) > 3
 
@@ -325,9 +325,9 @@ def test_an_answer_has_one_whole_batch_then_as_many_as_its_limit_allows_and_the_
                 assert set(records_of(client).values()) == {0}
                 until(lambda: proxy.server.budget.used == sum(sizes), lambda: None)
                 client.sendall(fetch_of(*places, max_wait_ms=100, max_bytes=1, of_all=of_all))
-                found = list(records_of(client).values())
+                size_by_partition = list(records_of(client).values())
             until(lambda: proxy.server.counts.connections == 0, lambda: None)
-            return found
+            return size_by_partition
 
         assert given(1) == [sizes[0], 0, 0]
         assert given(sum(sizes[:2]) - 1) == [sizes[0], 0, 0]

@@ -49,12 +49,12 @@ class Both:
 
     @staticmethod
     def offsets(client: RawClient, topic: str) -> dict[str, int]:
-        found = {}
+        offsets_found = {}
         for name, timestamp in NAMES.items():
-            said = client.list_offset(BROKER, topic, 0, TimestampMs(timestamp))
-            assert said.code == 0, (name, said)
-            found[name] = int(said.offset)
-        return found
+            answer = client.list_offset(BROKER, topic, 0, TimestampMs(timestamp))
+            assert answer.code == 0, (name, answer)
+            offsets_found[name] = int(answer.offset)
+        return offsets_found
 
 
 @pytest.fixture(scope="module")

@@ -80,8 +80,8 @@ class Proxied:
         """Require that the access log gets lines of this user and topic, and no others."""
         before = len(self._lines())
         yield
-        found = eventually(lambda: self._lines()[before:])
-        assert {(line["user"], line["topic"]) for line in found} == {(user, self.topic(topic))}
+        lines = eventually(lambda: self._lines()[before:])
+        assert {(line["user"], line["topic"]) for line in lines} == {(user, self.topic(topic))}
 
     def _lines(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.log.read_text().splitlines()]
@@ -132,9 +132,9 @@ def fetched(client: RawClient, topic: str, offset: int = 0) -> RawFetch:
         answer = client.fetch(BrokerId(1), spec)
         return answer if answer.code or answer.batches else None
 
-    found = eventually(look)
-    assert isinstance(found, RawFetch)
-    return found
+    reply = eventually(look)
+    assert isinstance(reply, RawFetch)
+    return reply
 
 
 def first_offset(answer: RawFetch) -> int:
@@ -185,12 +185,12 @@ def test_of_every_topic_each_principal_gets_no_more_than_the_broker_itself_would
     own = tls_kafka.client_config | {"sasl.username": user, "sasl.password": PASSWORDS[user]}
     with closing(proxied.client(user)) as through, closing(RawClient(own, SystemClock())) as direct:
         for topic in [*tiered, *proxied.untiered]:
-            said, given = fetched(direct, topic), fetched(through, topic)
-            assert said.code in (FORBIDDEN, OUT_OF_RANGE)
-            if said.code == OUT_OF_RANGE and topic in tiered:
-                assert (given.code, first_offset(given)) == (0, 0), topic
+            broker_fetch, proxy_fetch = fetched(direct, topic), fetched(through, topic)
+            assert broker_fetch.code in (FORBIDDEN, OUT_OF_RANGE)
+            if broker_fetch.code == OUT_OF_RANGE and topic in tiered:
+                assert (proxy_fetch.code, first_offset(proxy_fetch)) == (0, 0), topic
             else:
-                assert (given.code, given.batches) == (said.code, b""), topic
+                assert (proxy_fetch.code, proxy_fetch.batches) == (broker_fetch.code, b""), topic
 
 
 @pytest.mark.parametrize(("user", "code"), [("guest", FORBIDDEN), ("admin", POLICY_VIOLATION)])

@@ -85,8 +85,8 @@ def test_the_access_log_says_who_read_what_of_which_tier(
     topic: str, proxy: tuple[Running, str], tmp_path: Path
 ) -> None:
     with consumer_at(proxy[1], topic) as consumer:
-        found: dict[int, list[int]] = {}
-        until(lambda: len(found.get(0, [])) == RECORDS, lambda: received(consumer, found))
+        offsets: dict[int, list[int]] = {}
+        until(lambda: len(offsets.get(0, [])) == RECORDS, lambda: received(consumer, offsets))
     lines = [json.loads(line) for line in eventually((tmp_path / "access.log").read_text).splitlines()]
     seen = {line["tier"]: line for line in lines if line["topic"] == topic}
     assert seen.keys() == {"local", "remote"}
@@ -113,8 +113,8 @@ def test_it_ends_when_told_though_clients_are_connected(
     topic: str, proxy: tuple[Running, str], number: signal.Signals
 ) -> None:
     with consumer_at(proxy[1], topic) as consumer:
-        found: dict[int, list[int]] = {}
-        until(lambda: found, lambda: received(consumer, found))
+        offsets: dict[int, list[int]] = {}
+        until(lambda: offsets, lambda: received(consumer, offsets))
         assert proxy[0].stop(number) == (0 if number is signal.SIGTERM else 130)
 
 
@@ -125,11 +125,11 @@ def test_clients_go_on_when_a_proxy_is_started_again_where_it_was(house: House, 
     listen = ("--listen", f"127.0.0.1:{port}")
     first, bootstrap = house.proxy(*listen)
     with consumer_at(bootstrap, topic, **{"max.partition.fetch.bytes": 10_000}) as consumer:
-        found: dict[int, list[int]] = {}
-        until(lambda: found, lambda: received(consumer, found))
+        offsets: dict[int, list[int]] = {}
+        until(lambda: offsets, lambda: received(consumer, offsets))
         assert first.stop() == 0
         second, _ = house.proxy(*listen)
-        until(lambda: found[0] == list(range(RECORDS)), lambda: received(consumer, found, []))
+        until(lambda: offsets[0] == list(range(RECORDS)), lambda: received(consumer, offsets, []))
         assert second.stop() == 0
 
 

@@ -36,11 +36,11 @@ def all_of(
 ) -> list[tuple[int, ...]]:
     """Return the positions that are erased, step by step; each step works on the facts that the earlier ones left."""
     left, erased = [*base, *facts], []
-    while isinstance(found := judge(*left, base=(), local_start=local_start, now=now), Erase):
+    while isinstance(decision := judge(*left, base=(), local_start=local_start, now=now), Erase):
         at = {live.key: int(live.position) for live in left}
-        erased.append(tuple(at[key] for key in found.keys))
-        left = [live for live in left if live.key not in found.keys]
-    assert found == NOTHING
+        erased.append(tuple(at[key] for key in decision.keys))
+        left = [live for live in left if live.key not in decision.keys]
+    assert decision == NOTHING
     return erased
 
 

@@ -31,7 +31,7 @@ def test_what_we_did_ourselves_is_not_told(log_start: int | None, trimmed: int |
 
 @pytest.mark.parametrize(("log_start", "trimmed"), [(0, 50), (55, 50), (0, None)])
 def test_a_start_above_all_that_is_told_with_the_command_that_extends_it(log_start: int, trimmed: int | None) -> None:
-    said = told(log_start, trimmed, 60)
-    assert said is not None
-    assert said.endswith("tierstate delete-records orders:3 --before 60 --execute")
-    assert f"our newest trim {trimmed}" in said or trimmed is None
+    message = told(log_start, trimmed, 60)
+    assert message is not None
+    assert message.endswith("tierstate delete-records orders:3 --before 60 --execute")
+    assert f"our newest trim {trimmed}" in message or trimmed is None

@@ -40,9 +40,9 @@ def test_what_is_in_force_stands() -> None:
 
 
 def test_a_deleted_segment_goes_in_one_order_and_what_says_that_it_is_deleted_goes_last() -> None:
-    found = judge(*deleted_segment())
-    assert isinstance(found, Erase)
-    assert found.why == f"segment {build.segment_id(1)} is deleted"
+    decision = judge(*deleted_segment())
+    assert isinstance(decision, Erase)
+    assert decision.why == f"segment {build.segment_id(1)} is deleted"
     assert all_of(*deleted_segment())[0] == (13, 12, 15, 14, 16, 17, 20, 18, 19)
 
 
@@ -156,9 +156,9 @@ def test_an_older_order_goes_before_the_one_that_supersedes_it(kinds: list[Order
     """Thus no order that was taken back is ever in force."""
     orders = [order(20 + at, at, kind) for at, kind in enumerate(kinds)]
     assert all_of(*orders) == [(at,) for at in erased]
-    said = standing_order(build.view(*BASE, *orders))
+    order_in_force = standing_order(build.view(*BASE, *orders))
     for done in range(len(erased)):
-        assert standing_order(build.view(*BASE, *orders[done + 1 :])) == said
+        assert standing_order(build.view(*BASE, *orders[done + 1 :])) == order_in_force
 
 
 @pytest.mark.parametrize(
@@ -196,8 +196,8 @@ def test_a_forced_order_stands_until_no_object_below_it_is_left(
     """The order overrides the leases. ``deletes`` is the number of facts about its deletion."""
     base = (build.leader(10, 2), build.log_start(11, TERM, 100))
     segment = (build.started(12, 1, TERM, 0, end), build.finished(13, 1, TERM, 0, end))
-    said = (build.delete_started(14, 1, TERM), build.delete_finished(15, 1, TERM, 1))[:deletes]
-    erased = all_of(*segment, *said, order(20, 1, before=100, force=force), base=base, local_start=100)
+    delete_facts = (build.delete_started(14, 1, TERM), build.delete_finished(15, 1, TERM, 1))[:deletes]
+    erased = all_of(*segment, *delete_facts, order(20, 1, before=100, force=force), base=base, local_start=100)
     assert ((20,) in erased) == (goes or not force)
 
 
@@ -226,18 +226,18 @@ def test_a_lease_goes_when_it_is_over_by_the_clock_of_whoever_is_most_behind(aft
 def test_nothing_is_erased_while_somebody_must_clear_up_something(doubt: tuple[LiveFact, ...], reason: str) -> None:
     facts = (ELDER, *deleted_segment(), build.trim(21, OLD, 5), order(22, 1, RESUME), build.lease(23, 1))
     assert isinstance(judge(*facts, now=NOW + 10**7), Erase)
-    found = judge(*facts, *doubt, now=NOW + 10**7)
-    assert isinstance(found, NothingToErase)
-    assert found.reason.startswith(reason)
+    decision = judge(*facts, *doubt, now=NOW + 10**7)
+    assert isinstance(decision, NothingToErase)
+    assert decision.reason.startswith(reason)
 
 
 def test_nothing_is_erased_while_the_lineage_is_unknown_or_nobody_wrote_a_log_start() -> None:
     old = build.segment(1, TERM, 0, 99, Lineage.of((1, 0)))
     copy = (build.started(12, 1, TERM), build.finished(13, 1, TERM, 0, 99, old.leader_epochs))
     lost = (build.leader(10, 2, lineage=Lineage.of((2, 100))), build.log_start(11, TERM, 0))
-    found = judge(*copy, build.trim(14, OLD, 5), base=lost)
-    assert isinstance(found, NothingToErase)
-    assert found.reason.startswith("lineage unknown")
+    decision = judge(*copy, build.trim(14, OLD, 5), base=lost)
+    assert isinstance(decision, NothingToErase)
+    assert decision.reason.startswith("lineage unknown")
     assert judge(build.trim(14, OLD, 5), base=BASE[:1]) == NothingToErase("no term has written a log start yet")
 
 
@@ -255,10 +255,10 @@ def test_holds_and_missing_partitions_are_for_people_to_erase() -> None:
 def test_nothing_goes_that_the_archive_does_not_hold(archived_to: int | None, goes: bool) -> None:
     """A segment goes whole or not at all: its last fact is at 15."""
     copy = (build.started(12, 1, TERM), build.finished(13, 1, TERM))
-    found = judge(
+    decision = judge(
         *copy, build.delete_started(14, 1, TERM, 1), build.delete_finished(15, 1, TERM, 2), archived_to=archived_to
     )
-    assert isinstance(found, Erase) if goes else found == NothingToErase("not archived yet")
+    assert isinstance(decision, Erase) if goes else decision == NothingToErase("not archived yet")
 
 
 @pytest.mark.parametrize(
@@ -282,6 +282,6 @@ def test_every_kind_waits_for_the_archive_and_holds_up_no_other(late: LiveFact) 
 
 
 def test_fenced_deletes_do_not_wait_with_the_segment_they_are_about() -> None:
-    found = judge(*deleted_segment(), archived_to=20)
-    assert isinstance(found, Erase)
-    assert found.why == "fenced delete"
+    decision = judge(*deleted_segment(), archived_to=20)
+    assert isinstance(decision, Erase)
+    assert decision.why == "fenced delete"

@@ -38,8 +38,8 @@ def test_a_term_erases_lower_terms_only_and_itself_never() -> None:
     later = build.leader(20, 3)
     assert all_of(ELDER, later) == [(0,), (10,)]
     view = build.view(*BASE, ELDER, later)
-    found = next_erasure(view, TERM, Offset(0), None, NOW)
-    assert found == Erase((ELDER.key,), "lower term")
+    decision = next_erasure(view, TERM, Offset(0), None, NOW)
+    assert decision == Erase((ELDER.key,), "lower term")
     above = next_erasure(build.view(*BASE, later), TERM, Offset(0), None, NOW)
     assert above == NOTHING, "a zombie that looked too early"
 
@@ -221,10 +221,10 @@ def test_no_tombstone_changes_what_the_rest_means(facts: list[LiveFact]) -> None
     left = list(facts)
     view = build.view(*left)
     while view.term is not None:
-        found = next_erasure(view, view.term, Offset(0), None, NOW)
-        if isinstance(found, NothingToErase):
+        decision = next_erasure(view, view.term, Offset(0), None, NOW)
+        if isinstance(decision, NothingToErase):
             break
-        for key in found.keys:
+        for key in decision.keys:
             left = [live for live in left if live.key != key]
             keys = {live.key for live in left}
             after = build.view(*left)

@@ -16,8 +16,8 @@ GONE = Aged(Offset(300), TimestampMs(NOW - 5000))
 
 def test_what_left_the_broker_uncopied_is_passed_once_it_would_have_expired() -> None:
     view = view_of(log_start=200, segments=AGES[:2])
-    said = "retention-time of offsets 200..299, which left the broker before they were copied"
-    assert moves(view, keep(ms=4999), gone=GONE) == AdvanceLogStart(Offset(300), said)
+    sentence = "retention-time of offsets 200..299, which left the broker before they were copied"
+    assert moves(view, keep(ms=4999), gone=GONE) == AdvanceLogStart(Offset(300), sentence)
     assert isinstance(moves(view, keep(ms=5000), gone=GONE), NoExpiry), "it would still be there"
     for forever in (FOREVER, keep(size=0)):
         assert isinstance(moves(view, forever, gone=GONE), NoExpiry), "no time is too long"

@@ -151,10 +151,10 @@ def test_a_group_keeps_the_segment_it_reads(offset: int, before: int) -> None:
 
 
 def test_the_group_furthest_behind_is_the_reason() -> None:
-    said = judge(holds={"b": 99, "a": 40, "c": 500})
-    assert isinstance(said, NoTrim)
-    assert said.held_by == ("a", "b")
-    assert said.why == Why(
+    decision = judge(holds={"b": 99, "a": 40, "c": 500})
+    assert isinstance(decision, NoTrim)
+    assert decision.held_by == ("a", "b")
+    assert decision.why == Why(
         Reason.GROUP_HOLDS,
         "consumer group a still reads there, at offset 40, and 1 more group: 4,000 bytes below 400 could go otherwise",
     )
@@ -165,12 +165,12 @@ def test_no_group_loses_records_because_another_group_has_read_further() -> None
 
 
 def test_a_reason_says_when_groups_were_asked_and_names_no_offset_that_none_of_them_said() -> None:
-    asked = GroupsSeen({"new": Offset(0), "slow": Offset(40)}, None, {"new"}, TimestampMs(1_000))
-    found = trim_before(ALL, seen(groups=asked), RETENTION, POLICY, LATER)
-    assert said(found).startswith(
+    groups_seen = GroupsSeen({"new": Offset(0), "slow": Offset(40)}, None, {"new"}, TimestampMs(1_000))
+    decision = trim_before(ALL, seen(groups=groups_seen), RETENTION, POLICY, LATER)
+    assert said(decision).startswith(
         "consumer group new has a member there and committed nothing (asked 1970-01-01T00:00:01Z), and 1 more group: "
     )
-    slow = replace(asked, holds={"slow": Offset(40)})
+    slow = replace(groups_seen, holds={"slow": Offset(40)})
     assert "still reads there, at offset 40 (asked " in said(
         trim_before(ALL, seen(groups=slow), RETENTION, POLICY, LATER)
     )
@@ -219,8 +219,8 @@ def test_topics_with_unclean_elections_need_permission() -> None:
 
 
 def test_a_partition_with_one_segment_trims_nothing() -> None:
-    said = trim_before(ALL, seen(segments=SEGMENTS[-1:]), RETENTION, POLICY, LATER)
-    assert why(said) == Reason.ONLY_ACTIVE
+    decision = trim_before(ALL, seen(segments=SEGMENTS[-1:]), RETENTION, POLICY, LATER)
+    assert why(decision) == Reason.ONLY_ACTIVE
 
 
 @pytest.mark.parametrize(

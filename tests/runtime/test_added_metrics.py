@@ -38,13 +38,13 @@ def test_counters_and_histograms_of_all_are_added_up_by_label() -> None:
     other.gauge("tierstate_gateway_connections", lambda: [((), 3)])
     one.gauge("tierstate_gateway_connections", lambda: [((), 4)])
     # as they come from another process
-    found = said(added([one.families(), pickle.loads(pickle.dumps(other.families()))]))
-    assert found["tierstate_gateway_answers_total{'status': '200'}"] == 3
-    assert found["tierstate_gateway_answers_total{'status': '404'}"] == 1
-    assert found[f"tierstate_gateway_sent_bytes_total{ANN}"] == 400
-    assert found["tierstate_gateway_answer_seconds_count"] == 4
-    assert found["tierstate_gateway_answer_seconds_bucket{'le': '0.25'}"] == 4
-    assert found["tierstate_gateway_connections"] == 7
+    values = said(added([one.families(), pickle.loads(pickle.dumps(other.families()))]))
+    assert values["tierstate_gateway_answers_total{'status': '200'}"] == 3
+    assert values["tierstate_gateway_answers_total{'status': '404'}"] == 1
+    assert values[f"tierstate_gateway_sent_bytes_total{ANN}"] == 400
+    assert values["tierstate_gateway_answer_seconds_count"] == 4
+    assert values["tierstate_gateway_answer_seconds_bucket{'le': '0.25'}"] == 4
+    assert values["tierstate_gateway_connections"] == 7
 
 
 def test_what_only_one_of_them_has_is_there_as_it_is() -> None:
@@ -72,6 +72,6 @@ def test_the_version_of_several_workers_is_one_process() -> None:
 def test_a_process_that_is_gone_goes_on_counting_and_holds_nothing_any_more() -> None:
     gone = counted(200, 200)
     gone.gauge("tierstate_gateway_connections", lambda: [((), 4)])
-    found = said(added([lasting(gone.families()), counted(200).families()]))
-    assert found["tierstate_gateway_answers_total{'status': '200'}"] == 3
-    assert "tierstate_gateway_connections" not in found
+    values = said(added([lasting(gone.families()), counted(200).families()]))
+    assert values["tierstate_gateway_answers_total{'status': '200'}"] == 3
+    assert "tierstate_gateway_connections" not in values

@@ -23,8 +23,8 @@ def clock() -> ManualClock:
 @pytest.fixture
 def watchdog(clock: ManualClock) -> Iterator[Watchdog]:
     """A watchdog of the test's own thread."""
-    with Watchdog(clock, {"acts": 600, "chores": 60}, Supervisor({}), lambda event, **facts: None) as found:
-        yield found
+    with Watchdog(clock, {"acts": 600, "chores": 60}, Supervisor({}), lambda event, **facts: None) as opened_watchdog:
+        yield opened_watchdog
 
 
 def test_a_silent_thread_is_named_with_what_it_is_at_and_for_how_long_and_no_more_once_it_goes_on(

@@ -76,13 +76,13 @@ def test_a_service_that_does_not_stop_is_named_and_does_not_hold_the_process() -
 
 def test_a_service_that_hangs_does_not_keep_those_before_it_from_being_told() -> None:
     """Here it hangs until one of them is stopped."""
-    told = threading.Event()
+    stopped = threading.Event()
 
     def listening(stopping: threading.Event) -> None:
         stopping.wait()
-        told.set()
+        stopped.set()
 
-    hanging = Service("hanging", lambda stopping: void(told.wait()))
+    hanging = Service("hanging", lambda stopping: void(stopped.wait()))
     run_services([Service("listening", listening), hanging, Service("once", lambda stopping: None)], 10.0)
 
 

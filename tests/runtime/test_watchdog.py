@@ -44,11 +44,11 @@ class World:
 
 @pytest.fixture(params=["a file", "abstract"])
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    found = World(str(tmp_path / "notify") if request.param == "a file" else f"@{tmp_path}/notify")
-    with found.watchdog:
-        assert [found.heard(), found.heard()] == ["READY=1", "WATCHDOG=1"]
-        yield found
-    found.socket.close()
+    new_world = World(str(tmp_path / "notify") if request.param == "a file" else f"@{tmp_path}/notify")
+    with new_world.watchdog:
+        assert [new_world.heard(), new_world.heard()] == ["READY=1", "WATCHDOG=1"]
+        yield new_world
+    new_world.socket.close()
 
 
 def test_it_says_that_the_process_is_ready_and_then_again_and_again_that_nothing_hangs(world: World) -> None:

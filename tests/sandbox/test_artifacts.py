@@ -102,24 +102,24 @@ def test_who_waited_for_another_fetch_takes_what_it_brought(cached: Path, tmp_pa
 def test_jars_somebody_already_has_are_taken(cached: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-c", KAFKA_LIBS]
     env = os.environ | {"TIERSTATE_KAFKA_LIBS": str(cached / "libs"), "PATH": ""}
-    given = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
-    assert given.stdout.strip() == str(cached / "libs")
+    process = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+    assert process.stdout.strip() == str(cached / "libs")
     env["TIERSTATE_KAFKA_LIBS"] = str(tmp_path)
     wrong = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert "TIERSTATE_KAFKA_LIBS has no kafka_2.13 jar" in wrong.stderr
 
 
 def test_given_jars_stand_for_another_release_only_when_they_are_of_it(tmp_path: Path) -> None:
-    (given := tmp_path / "given").mkdir()
-    (given / f"kafka_2.13-{NEWEST}.jar").touch()
+    (jars := tmp_path / "given").mkdir()
+    (jars / f"kafka_2.13-{NEWEST}.jar").touch()
     env = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
-    env |= {"TIERSTATE_KAFKA_LIBS": str(given), "XDG_CACHE_HOME": str(tmp_path), "PATH": str(tmp_path)}
+    env |= {"TIERSTATE_KAFKA_LIBS": str(jars), "XDG_CACHE_HOME": str(tmp_path), "PATH": str(tmp_path)}
     command = [sys.executable, "-c", LIBS_OF, "3.9.1"]
     fetching = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert "needs Java 17" in fetching.stderr
-    (given / "kafka_2.13-3.9.1.jar").touch()
+    (jars / "kafka_2.13-3.9.1.jar").touch()
     taken = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
-    assert taken.stdout.strip() == str(given)
+    assert taken.stdout.strip() == str(jars)
 
 
 def test_a_release_nobody_committed_sums_of_is_refused() -> None:

@@ -56,8 +56,8 @@ def test_two_sandboxes_at_once_share_nothing(kafka: KafkaSandbox) -> None:
     with KafkaSandbox() as other:
         assert other.bootstrap != kafka.bootstrap
         assert other.folder != kafka.folder
-        found = AdminClient({"bootstrap.servers": other.bootstrap}).list_topics(timeout=60)
-        assert found.cluster_id == other.cluster_id != kafka.cluster_id
+        metadata = AdminClient({"bootstrap.servers": other.bootstrap}).list_topics(timeout=60)
+        assert metadata.cluster_id == other.cluster_id != kafka.cluster_id
         folder = other.folder
     assert not folder.exists()
 

@@ -23,15 +23,15 @@ GUARDED = {
 @pytest.fixture
 def story(kafka: KafkaSandbox, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Story]:
     """A story on the shared broker: never stop that."""
-    with telling(kafka, tmp_path, request.node.name) as told:
-        yield told
+    with telling(kafka, tmp_path, request.node.name) as new_story:
+        yield new_story
 
 
 @pytest.fixture
 def story_three(kafka_three: KafkaSandbox, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Story]:
     """A story on the three brokers of this file."""
-    with telling(kafka_three, tmp_path, request.node.name) as told:
-        yield told
+    with telling(kafka_three, tmp_path, request.node.name) as new_story:
+        yield new_story
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +46,8 @@ def kafka_own(request: pytest.FixtureRequest) -> Iterator[KafkaSandbox]:
 @pytest.fixture
 def story_own(kafka_own: KafkaSandbox, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Story]:
     """A story on the one broker of this file."""
-    with telling(kafka_own, tmp_path, request.node.name) as told:
-        yield told
+    with telling(kafka_own, tmp_path, request.node.name) as new_story:
+        yield new_story
 
 
 @pytest.fixture(scope="module")

@@ -53,8 +53,8 @@ class Running:
             assert self.process.poll() is None, f"it ended with {self.process.returncode}:\n{self.err.read_text()}"
             return next(iter(self.events(what)), None)
 
-        found: dict[str, Any] = eventually(look)
-        return found
+        entry: dict[str, Any] = eventually(look)
+        return entry
 
     def events(self, what: str) -> list[dict[str, Any]]:
         """Return the lines of its JSON log with this event so far."""
@@ -63,8 +63,8 @@ class Running:
 
     def said(self) -> dict[str, Any]:
         """Return the first line of its JSON output; a gateway and a proxy print their address there."""
-        found: dict[str, Any] = json.loads(self.out.read_text().splitlines()[0])
-        return found
+        document: dict[str, Any] = json.loads(self.out.read_text().splitlines()[0])
+        return document
 
     def metrics(self) -> str:
         """Return the metrics of an agent."""
@@ -212,12 +212,12 @@ class House:
     def create(self, topic: str, partitions: int = 1, **config: str) -> str:
         """Create a topic whose local tier may go once it is copied; return its full name. ``_`` stands for dots."""
         settings = {"internal.segment.bytes": str(SEGMENT_BYTES), "retention.ms": "-1", "local.retention.bytes": "0"}
-        wanted = settings | {name.replace("_", "."): value for name, value in config.items()}
+        topic_config = settings | {name.replace("_", "."): value for name, value in config.items()}
         if self.kafka.release.startswith("3."):  # segment.bytes may be as small there
-            wanted["segment.bytes"] = wanted.pop("internal.segment.bytes")
+            topic_config["segment.bytes"] = topic_config.pop("internal.segment.bytes")
         name = f"{self.name}-{topic}"
         admin: Any = AdminClient({**self.kafka.client_config, "log_level": 0})
-        admin.create_topics([NewTopic(name, partitions, 1, config=wanted)], operation_timeout=30)[name].result(30)
+        admin.create_topics([NewTopic(name, partitions, 1, config=topic_config)], operation_timeout=30)[name].result(30)
         return name
 
     def append(self, topic: str, records: int, partition: int = 0, first: int = 0) -> None:
@@ -254,8 +254,8 @@ class House:
 
     def digests(self, topic: str, *flags: str) -> list[tuple[int, int, str]]:
         """Return partition, records and digest, as one reader sees them."""
-        found = self.json("digest", topic, *flags)["partitions"]
-        return [(each["partition"], each["records"], each["digest"]) for each in found]
+        digests_read = self.json("digest", topic, *flags)["partitions"]
+        return [(each["partition"], each["records"], each["digest"]) for each in digests_read]
 
 
 @contextmanager
@@ -299,7 +299,7 @@ def get(url: str, accept: str = "*/*") -> tuple[int, bytes]:
 def eventually(look: Callable[[], Any], seconds: float = PATIENCE_S) -> Any:
     """Return the first true result of ``look``. Fails the test when it takes too long."""
     deadline = time.monotonic() + seconds
-    while not (found := look()):
+    while not (result := look()):
         assert time.monotonic() < deadline, "it did not come about"
         time.sleep(BETWEEN_LOOKS_S)
-    return found
+    return result

@@ -125,10 +125,10 @@ class Interrupted:
     def wrong(self) -> dict[str, EndState]:
         """Return the partitions that have not ended like the undisturbed one of their topic."""
         expected = {stage: EXPECTED[stage] for stage, _ in self.rows}
-        found = {place: end_state(self.story, *place) for place in self.places}
+        states = {place: end_state(self.story, *place) for place in self.places}
         return {
             str(self.rows.get((stage, number), stage)): state
-            for (stage, number), state in found.items()
+            for (stage, number), state in states.items()
             if state != expected[stage]
         }
 
@@ -160,7 +160,7 @@ def end_state(story: Story, short: str, partition: int) -> EndState:
     remote = story.then.remote(short, partition)
     view, bounds = remote.view, remote.bounds
     keys = remote.objects()
-    known = {object_key(each.object_key, kind) for each in view.readable for kind in ObjectKind}
+    readable_keys = {object_key(each.object_key, kind) for each in view.readable for kind in ObjectKind}
     kinds = (f"{int(Path(key).name[:20])}{Path(key).suffix}" for key in keys)
     return EndState(
         view.log_start,
@@ -168,7 +168,7 @@ def end_state(story: Story, short: str, partition: int) -> EndState:
         bounds.high_watermark,
         tuple((int(each.offsets.start), int(each.offsets.end)) for each in view.coverage.owned),
         tuple(sorted(kinds)),
-        tuple(sorted({*keys} - known)),
+        tuple(sorted({*keys} - readable_keys)),
         bool(view.holds or view.contradictions),
     )
 
@@ -304,20 +304,20 @@ def leadership_of_all(scene: Interrupted, to: int) -> None:
     """Move the leadership of every partition by a preferred election."""
     story = scene.story
     order = [to + 1, *(each + 1 for each in range(3) if each != to)]
-    wanted = {TopicPartition(scene.name(short), partition): order for short, partition in scene.places}
+    replicas = {TopicPartition(scene.name(short), partition): order for short, partition in scene.places}
     admin: Any = KafkaAdminClient(bootstrap_servers=story.sandbox.bootstrap.split(","))
     try:
-        admin.alter_partition_reassignments(wanted)
-        eventually(lambda: not admin.list_partition_reassignments([*wanted]), 60)
+        admin.alter_partition_reassignments(replicas)
+        eventually(lambda: not admin.list_partition_reassignments([*replicas]), 60)
 
         def moved() -> bool:
-            names = {each.topic for each in wanted}
+            names = {each.topic for each in replicas}
             admin.elect_leaders(
                 0,
-                {name: [each.partition for each in wanted if each.topic == name] for name in names},
+                {name: [each.partition for each in replicas if each.topic == name] for name in names},
                 raise_errors=False,
             )
-            return all(story.admin.leader(each.topic, each.partition) == to for each in wanted)
+            return all(story.admin.leader(each.topic, each.partition) == to for each in replicas)
 
         eventually(moved, 60)
     finally:

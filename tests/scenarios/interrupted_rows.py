@@ -86,7 +86,7 @@ ROWS = [*COPIED, *FAILED, *EXPIRED, *ORDERED, *SWEPT]
 
 def steps_in_source() -> set[Point]:
     """Return every step that an operation of a leader yields, by its source."""
-    found: set[Point] = set()
+    points: set[Point] = set()
     for path in Path(next(iter(tierstate.leader.__path__))).glob("*.py"):
         acts = [each for each in ast.walk(ast.parse(path.read_text())) if isinstance(each, ast.FunctionDef)]
         for act in acts if path.name not in NOT_A_LEADERS else ():
@@ -96,5 +96,5 @@ def steps_in_source() -> set[Point]:
                 if isinstance(node, ast.Yield) and node.value is not None:
                     texts = [each.value for each in ast.walk(node.value) if isinstance(each, ast.Constant)]
                     assert texts, f"a step without a name in its source: {path.name}:{node.lineno}"
-                    found |= {(path.name, str(text)) for text in texts}
-    return found
+                    points |= {(path.name, str(text)) for text in texts}
+    return points

@@ -49,7 +49,7 @@ def read_from_beginning(
             "log_level": 0,
         }
     )
-    found: list[tuple[int, int, bytes | None]] = []
+    records: list[tuple[int, int, bytes | None]] = []
     partitions = list(consumer.list_topics(topic, timeout=60).topics[topic].partitions)
     consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in partitions])
     ended = 0
@@ -57,12 +57,12 @@ def read_from_beginning(
         message: Any = consumer.poll(30)
         assert message is not None, "the oracle hangs"
         if message.error() is None:
-            found.append((message.partition(), message.offset(), message.value()))
+            records.append((message.partition(), message.offset(), message.value()))
             continue
         assert message.error().code() == END_OF_PARTITION, message.error()
         ended += 1
     consumer.close()
-    return [(offset, value) for _, offset, value in sorted(found, key=lambda each: each[:2])]
+    return [(offset, value) for _, offset, value in sorted(records, key=lambda each: each[:2])]
 
 
 def kafka_segments(bootstrap: str, topic: str) -> list[KafkaSegment]:
@@ -122,9 +122,9 @@ class _Message:
         return epoch, offset
 
     def take(self, form: str) -> tuple[Any, ...]:
-        found = struct.unpack_from(form, self.data, self.at)
+        values = struct.unpack_from(form, self.data, self.at)
         self.at += struct.calcsize(form)
-        return found
+        return values
 
     def varint(self) -> int:
         value = shift = 0

@@ -28,12 +28,12 @@ class PromptArchive:
 
     def archived_to(self, number: int) -> Position:
         """Return how far a tier-state partition is archived, after archiving every fact so far."""
-        known = Position(self._reached[number])
-        if self.topic.end(number) > known:
+        position = Position(self._reached[number])
+        if self.topic.end(number) > position:
             soon = TimestampMs(self.clock.now_ms() + SOON_MS)
-            known = run(archive(self.topic, Shelf(self.store, self.identity, number), soon, 0, known))
-            self._reached[number] = known
-        return known
+            position = run(archive(self.topic, Shelf(self.store, self.identity, number), soon, 0, position))
+            self._reached[number] = position
+        return position
 
     @staticmethod
     def _failed(event: Event) -> None:

@@ -157,9 +157,9 @@ class Desk:
             eventually(lambda: getattr(self.work(), f"not_{act}_reason") == kind, seconds=40)
         except AssertionError as error:
             raise AssertionError(f"{kind} never came: {self.status}") from error
-        said = getattr(self.status, f"not_{act}")
-        assert re.fullmatch(sentence, said), said
-        print(f"{kind.value}: {said}")
+        text = getattr(self.status, f"not_{act}")
+        assert re.fullmatch(sentence, text), text
+        print(f"{kind.value}: {text}")
         return self.status
 
     def begin(self) -> Reign:

@@ -137,16 +137,16 @@ class Story:
 
     def effects(self) -> Counter[Effect]:
         """Count all effects seen so far."""
-        found = Counter(self.seen)
+        counts = Counter(self.seen)
         for agent in (*self.agents.values(), *self.past):
-            found.update(SHOWN_BY[type(each)] for each in [*agent.job.events] if type(each) in SHOWN_BY)
-            found[Effect.AGENT_STOPPED] += agent.stops_reached
-        return found
+            counts.update(SHOWN_BY[type(each)] for each in [*agent.job.events] if type(each) in SHOWN_BY)
+            counts[Effect.AGENT_STOPPED] += agent.stops_reached
+        return counts
 
     def check(self) -> None:
         assert self.declared, "a scenario declares the effects that must be observed"
-        found = self.effects()
-        missing = [each.value for each in self.declared if not found[each]]
+        counts = self.effects()
+        missing = [each.value for each in self.declared if not counts[each]]
         assert not missing, f"declared, and never observed: {missing}"
 
     def close(self) -> None:
@@ -236,11 +236,11 @@ class When:
 
     def leads(self, topic: str, partition: int = 0) -> int:
         """Return the broker that leads; waits for an election to end."""
-        name, asked = self._story.topic(topic).name, self._story.admin.leader
-        eventually(lambda: asked(name, partition) is not None, 60)
-        found = asked(name, partition)
-        assert found is not None, "the leader went away again"
-        return found
+        name, leader_of = self._story.topic(topic).name, self._story.admin.leader
+        eventually(lambda: leader_of(name, partition) is not None, 60)
+        leader_index = leader_of(name, partition)
+        assert leader_index is not None, "the leader went away again"
+        return leader_index
 
     def agent_dies(self, index: int) -> When:
         """Kill the agent's process; the next `agent(index)` is another."""

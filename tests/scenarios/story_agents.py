@@ -162,16 +162,16 @@ class StoryAgent:
                 if (worker.name, worker.partition.partition) == (topic, partition):
                     for _ in worker.steps():
                         break
-        found = [each for each in self.job.leader.board.all() if (each.topic, each.partition) == (topic, partition)]
-        assert found, f"the agent of broker {self.index} knows nothing of {topic}-{partition}"
-        return found[0]
+        statuses = [each for each in self.job.leader.board.all() if (each.topic, each.partition) == (topic, partition)]
+        assert statuses, f"the agent of broker {self.index} knows nothing of {topic}-{partition}"
+        return statuses[0]
 
     def says(self, topic: str, partition: int, **sentences: str) -> StoryAgent:
         """Require sentences, as ``not_copied="…"``: a pattern that the sentence contains."""
         status = self.status(topic, partition)
         for what, pattern in sentences.items():
-            said = str(getattr(status, what) or "")
-            assert re.search(pattern, said), f"{what}: {said!r}, not {pattern!r}"
+            sentence = str(getattr(status, what) or "")
+            assert re.search(pattern, sentence), f"{what}: {sentence!r}, not {pattern!r}"
         return self
 
     # -------------------------------------------------------------------------------------------------------------
@@ -187,9 +187,9 @@ class StoryAgent:
         for partition in [*self._workers]:
             if partition not in hosted or not hosted[partition].leads:
                 self._workers.pop(partition).rest()
-        for partition, found in hosted.items():
-            if found.leads and partition not in self._workers:
-                self._workers[partition] = leader.new_worker(partition, found.name)
+        for partition, hosting in hosted.items():
+            if hosting.leads and partition not in self._workers:
+                self._workers[partition] = leader.new_worker(partition, hosting.name)
         return [self._workers[each] for each in sorted(self._workers)]
 
     def _new_custodian(self) -> Custodian:
@@ -204,8 +204,8 @@ class StoryAgent:
     def _advance_while_copying(self, worker: PartitionWorker) -> bool:
         act = worker.steps()
         for _ in act:
-            known = self.job.leader.board.by_partition()[worker.partition]
-            if known.term is not None and known.not_copied is not None:
+            status = self.job.leader.board.by_partition()[worker.partition]
+            if status.term is not None and status.not_copied is not None:
                 return False
             for _ in act:
                 pass

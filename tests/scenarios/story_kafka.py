@@ -63,8 +63,8 @@ class StoryTopic:
     def truth(self, partition: int, first: int, end: int, committed: bool = True) -> dict[int, bytes]:
         """Return the records that a reader of ``[first, end)`` must see."""
         hidden = ABORTED if committed else None
-        known = self.written.get(partition, {})
-        return {at: each.value for at, each in sorted(known.items()) if first <= at < end and each.fate[0] != hidden}
+        records = self.written.get(partition, {})
+        return {at: each.value for at, each in sorted(records.items()) if first <= at < end and each.fate[0] != hidden}
 
 
 class Writer:
@@ -84,13 +84,13 @@ class Writer:
 
     def writes(self, topic: StoryTopic, records: int, *, partition: int = 0, at_ms: int | None = None) -> Writer:
         """Write records; they are acknowledged on return. ``at_ms``: the first one's time; each next is 1 ms later."""
-        known, failed = topic.written.setdefault(partition, {}), list[Any]()
+        written_here, failed = topic.written.setdefault(partition, {}), list[Any]()
 
         def told(error: Any, message: Any, written: Written) -> None:
             if error is not None:
                 failed.append(error)
             elif message.topic() == topic.name:
-                known[message.offset()] = written
+                written_here[message.offset()] = written
 
         for number in range(records):
             at = topic.next_ms if at_ms is None else at_ms + number
@@ -147,11 +147,11 @@ class ClusterAdmin:
         ]
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
         self._client.incremental_alter_configs([resource])[resource].result(30)
-        asked = ConfigResource(ResourceType.TOPIC, topic)
+        place = ConfigResource(ResourceType.TOPIC, topic)
 
         def known() -> bool:
-            found = self._client.describe_configs([asked])[asked].result(30)
-            return all(found[each.name].value == each.value for each in entries)
+            settings = self._client.describe_configs([place])[place].result(30)
+            return all(settings[each.name].value == each.value for each in entries)
 
         eventually(known)
 
@@ -175,8 +175,8 @@ class ClusterAdmin:
         """Move the replicas, and wait until every replica is in place and in sync."""
         place = Place(topic, partition)
         with _kafka_python(self._sandbox) as admin:
-            said = admin.alter_partition_reassignments({place: [each + 1 for each in brokers]})
-            assert said[place] is None, said
+            errors = admin.alter_partition_reassignments({place: [each + 1 for each in brokers]})
+            assert errors[place] is None, errors
             eventually(lambda: not admin.list_partition_reassignments([place]), 60)
         eventually(lambda: self.in_sync(topic, partition) == {*brokers}, 60)
 
@@ -192,8 +192,8 @@ class ClusterAdmin:
 
     def leader(self, topic: str, partition: int) -> int | None:
         """Return the leader; None during an election, and for a partition that does not exist yet."""
-        known = self._client.list_topics(topic, timeout=60).topics[topic].partitions.get(partition)
-        return known.leader - 1 if known is not None and known.leader > 0 else None
+        metadata = self._client.list_topics(topic, timeout=60).topics[topic].partitions.get(partition)
+        return metadata.leader - 1 if metadata is not None and metadata.leader > 0 else None
 
     def in_sync(self, topic: str, partition: int) -> set[int]:
         return {

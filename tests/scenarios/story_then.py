@@ -95,10 +95,10 @@ class RemoteTier(_Partition):
     def holds(self, first: int, last: int) -> RemoteTier:
         """Require exactly these offsets, without a gap; every record of them comes back from the store as written."""
         coverage = self.view.coverage
-        found = [(each.offsets.start, each.offsets.end) for each in coverage.owned]
-        assert found, "the remote tier is empty"
-        assert (found[0][0], found[-1][1]) == (first, last), found
-        assert not coverage.gaps(OffsetRange(Offset(first), Offset(last))), found
+        ranges = [(each.offsets.start, each.offsets.end) for each in coverage.owned]
+        assert ranges, "the remote tier is empty"
+        assert (ranges[0][0], ranges[-1][1]) == (first, last), ranges
+        assert not coverage.gaps(OffsetRange(Offset(first), Offset(last))), ranges
         level = Isolation.READ_UNCOMMITTED
         begin = max(first, self.view.log_start or 0)
         read = _values(self.eyes, self.topic, self.partition, begin, last + 1, level, Tier.REMOTE)[0]
@@ -165,8 +165,8 @@ class LogicalLog(_Partition):
 
     def finds_time(self, at_ms: int, offset: int | None) -> LogicalLog:
         """Require this offset for the first record of this time or later."""
-        found = self.eyes.reader.offset_for_time(self.topic.name, self.partition, at_ms)
-        assert (None if found is None else found[0]) == offset, found
+        place = self.eyes.reader.offset_for_time(self.topic.name, self.partition, at_ms)
+        assert (None if place is None else place[0]) == offset, place
         return self
 
 
@@ -201,12 +201,12 @@ class Reader(_Partition):
     def _is_what_was_written(self, start: int, end: int, read: dict[int, bytes]) -> None:
         """Require the written records, and the same for a Kafka client through the proxy."""
         assert read == self.topic.truth(self.partition, start, end, self.isolation is Isolation.READ_COMMITTED)
-        found: dict[int, bytes | None] = {}
+        values: dict[int, bytes | None] = {}
         with self._plain(self.eyes.proxied) as consumer:
             for batch in consumer.records(self.topic.name, self.partition, Offset(start), Offset(end)):
-                assert not found.keys() & {each.offset for each in batch}, "a record was read twice"
-                found |= {each.offset: each.value for each in batch}
-        assert found == read
+                assert not values.keys() & {each.offset for each in batch}, "a record was read twice"
+                values |= {each.offset: each.value for each in batch}
+        assert values == read
 
     def _plain(self, config: dict[str, str]) -> closing[PlainConsumer]:
         return closing(PlainConsumer(config, self.isolation, SystemClock()))
@@ -238,16 +238,16 @@ def _values(
     eyes: Eyes, topic: StoryTopic, partition: int, first: int, end: int, isolation: Isolation, tier: Tier
 ) -> tuple[dict[int, bytes], int]:
     """Return values by offset, and how many of them came from the remote tier."""
-    found: dict[int, bytes] = {}
+    values_read: dict[int, bytes] = {}
     remote = 0
     source = ReaderSource(eyes.reader)
     extent = Extent(Offset(first), Offset(end))
     for batch, served in source.records(topic.name, partition, extent, isolation, tier):
         offsets, values = batch.column("offset").to_pylist(), batch.column("value").to_pylist()
-        assert not found.keys() & {*offsets}, "a record was read twice"
-        found |= dict(zip(offsets, values, strict=True))
+        assert not values_read.keys() & {*offsets}, "a record was read twice"
+        values_read |= dict(zip(offsets, values, strict=True))
         remote += len(offsets) if served is Tier.REMOTE else 0
-    return found, remote
+    return values_read, remote
 
 
 def _digest(source: RecordSource, topic: str, partition: int, isolation: Isolation) -> tuple[int, str, int]:

@@ -55,16 +55,16 @@ def address(agent: Running) -> str:
 
 def becomes_ready(agent: Running) -> None:
     """Wait until the agent is ready. Fails the test with the last answer of `/readyz`."""
-    said = [(0, b"")]
+    answers = [(0, b"")]
 
     def ready() -> bool:
-        said[0] = get(f"{address(agent)}/readyz")
-        return said[0][0] == 200
+        answers[0] = get(f"{address(agent)}/readyz")
+        return answers[0][0] == 200
 
     try:
         eventually(ready)
     except AssertionError as error:
-        raise AssertionError(f"it does not become ready: {said[0]}") from error
+        raise AssertionError(f"it does not become ready: {answers[0]}") from error
 
 
 def value(agent: Running, name: str) -> float:
@@ -189,8 +189,8 @@ def test_a_store_that_is_away_makes_an_agent_not_ready_and_not_unhealthy(house: 
     with house.agent() as agent:
         becomes_ready(agent)
         away = house.store.rename(house.folder / "away")
-        said = eventually(lambda: refused(agent, "the object store is away"))
-        assert "gone, not mounted" in said
+        answer = eventually(lambda: refused(agent, "the object store is away"))
+        assert "gone, not mounted" in answer
         assert get(f"{address(agent)}/healthz") == (200, b"healthy\n")
         away.rename(house.store)
         becomes_ready(agent)
@@ -241,8 +241,8 @@ def test_a_state_folder_without_room_stops_all_decisions_and_is_said_until_there
     eventually(lambda: len(house.logs(topic)) == 1)
     resource.prlimit(agent.process.pid, resource.RLIMIT_FSIZE, (ROOM, resource.RLIM_INFINITY))
     house.append(topic, 30_000, first=1_500)
-    said = eventually(lambda: refused(agent, "the view does not get on"), 90)
-    assert "no room left" in said
+    answer = eventually(lambda: refused(agent, "the view does not get on"), 90)
+    assert "no room left" in answer
     assert get(f"{address(agent)}/healthz")[0] == 200, "a restart would not help"
     kept = len(house.logs(topic))
     assert kept > 1
@@ -285,8 +285,8 @@ def test_no_secret_of_the_settings_is_ever_said_also_when_debugging(
     house.config.write_text(text.replace("[kafka]", f"[kafka]\n{refused_by_kafka}"))
     failed = house.start("agent", *flags)
     assert failed.process.wait(90) == 5
-    said = "".join(each.read_text() for running in (agent, failed) for each in (running.out, running.err))
-    assert not [secret for secret in secrets.values() if secret in said]
+    sentence = "".join(each.read_text() for running in (agent, failed) for each in (running.out, running.err))
+    assert not [secret for secret in secrets.values() if secret in sentence]
 
 
 def test_a_pause_reaches_an_agent_that_reigns_at_once(house: House) -> None:

@@ -91,9 +91,9 @@ def burned(kafka_own: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) ->
             before = [
                 house.json("digest", f"{topic}:{number}", "--to", str(end))["digest"] for number, end in enumerate(last)
             ]
-            said = house.json("topics")
+            document = house.json("topics")
         kafka_own.kill(0)
-        yield Burned(house, topic, last, before, said, middle, early)
+        yield Burned(house, topic, last, before, document, middle, early)
     finally:
         house.close()
 
@@ -101,9 +101,9 @@ def burned(kafka_own: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) ->
 @pytest.mark.essential
 def test_digests_are_those_that_were_read_with_brokers(burned: Burned) -> None:
     for number, (end, digest) in enumerate(zip(burned.ends, burned.before, strict=True)):
-        found = burned.json("digest", f"{burned.topic}:{number}")
-        assert [(each["start_offset"], each["end_offset"]) for each in found["partitions"]] == [(0, end)]
-        assert found["digest"] == digest
+        digests = burned.json("digest", f"{burned.topic}:{number}")
+        assert [(each["start_offset"], each["end_offset"]) for each in digests["partitions"]] == [(0, end)]
+        assert digests["digest"] == digest
 
 
 def test_consume_says_first_how_old_the_view_is_and_gives_every_record(burned: Burned) -> None:
@@ -113,9 +113,9 @@ def test_consume_says_first_how_old_the_view_is_and_gives_every_record(burned: B
     assert done.stderr.startswith("view from the bucket alone (cluster ")
     assert "it is of " in done.stderr
     as_json = run("consume", f"{burned.topic}:0", "-n", "1", "--json", *burned.bucket)
-    told = json.loads(as_json.stderr)["view"]
-    assert told["source"] == "bucket"
-    assert 0 <= told["age_ms"] < 3_600_000
+    view_line = json.loads(as_json.stderr)["view"]
+    assert view_line["source"] == "bucket"
+    assert 0 <= view_line["age_ms"] < 3_600_000
 
 
 def test_a_digest_by_segments_says_once_how_old_the_view_is(burned: Burned) -> None:
@@ -161,8 +161,8 @@ def test_a_connection_reads_the_bucket_alone(burned: Burned) -> None:
 
 
 def test_a_time_between_two_rounds_of_copies_is_the_view_of_then(burned: Burned) -> None:
-    found = burned.json("digest", burned.topic, "--as-of", f"@{burned.middle}")
-    assert [each["end_offset"] for each in found["partitions"]] == burned.early
+    digests = burned.json("digest", burned.topic, "--as-of", f"@{burned.middle}")
+    assert [each["end_offset"] for each in digests["partitions"]] == burned.early
     assert burned.early[0] < burned.ends[0]
 
 
@@ -233,9 +233,9 @@ def test_spark_reads_the_bucket_alone(burned: Burned) -> None:
     for number, digest in enumerate(burned.before):
         counted = run("digest", f"{burned.topic}:{number}", "--via", "spark", *burned.bucket, "--json", seconds=300)
         assert counted.returncode == 0, counted.stderr
-        found = json.loads(counted.stdout)
-        assert found["digest"] == digest
-        assert found["partitions"][0]["end_offset"] == burned.ends[number]
+        counts = json.loads(counted.stdout)
+        assert counts["digest"] == digest
+        assert counts["partitions"][0]["end_offset"] == burned.ends[number]
 
 
 @pytest.mark.spark
@@ -247,6 +247,6 @@ def test_spark_reads_a_past_of_the_bucket_alone(burned: Burned) -> None:
         for via in ("reader", "spark")
     )
     assert sparks.returncode == 0, sparks.stderr
-    found = json.loads(sparks.stdout)
-    assert found["digest"] == json.loads(ours.stdout)["digest"]
-    assert found["partitions"][0]["end_offset"] == burned.early[0]
+    counts = json.loads(sparks.stdout)
+    assert counts["digest"] == json.loads(ours.stdout)["digest"]
+    assert counts["partitions"][0]["end_offset"] == burned.early[0]

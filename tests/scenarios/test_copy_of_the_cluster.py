@@ -86,7 +86,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Pair]]
     houses: list[House] = []
     with KafkaSandbox(folder=folder / "kafka") as kafka:
         try:
-            found = {}
+            pairs_by_name = {}
             for name in ("down", "running", "killed", "diverged"):
                 house = House(kafka, folder / name, name)
                 houses.append(house)
@@ -94,13 +94,13 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Pair]]
                 production = Side(house, house.create("t"))
                 house.append(production.topic, RECORDS)
                 house.run("agent", "--once")
-                found[name] = production
+                pairs_by_name[name] = production
             kafka.stop(0)
             shutil.copytree(kafka.brokers[0].log_dir, folder / "copied")
             kafka.start(0)
             with CopyOf([folder / "copied"], kafka.cluster_id, folder / "clone") as copied:
                 pairs = {}
-                for name, production in found.items():
+                for name, production in pairs_by_name.items():
                     house = House(copied, folder / f"{name}-clone", name)
                     houses.append(house)
                     mine = house.config.read_text()
@@ -192,8 +192,8 @@ def test_a_new_history_and_deleted_records_in_a_copy_remove_nothing_of_productio
     pair.production.house.run("agent", "--once")
     house.append(topic, 2 * RECORDS, first=RECORDS)
     before = pair.objects
-    said = run("agent", "--once", "--config", str(house.config)).stderr  # whichever it sees first
-    assert "parted from its archive" in said or "another cluster writes below this prefix" in said
+    output = run("agent", "--once", "--config", str(house.config)).stderr  # whichever it sees first
+    assert "parted from its archive" in output or "another cluster writes below this prefix" in output
     house.run("recover", "--begin-history", "--execute", code=1)
     house.run("agent", "--once")
     house.run("delete-records", f"{topic}:0", "--before", "500", "--execute", "--no-wait")

@@ -52,15 +52,15 @@ def kafkas_consumer(house: House, topic: str, records: int) -> list[str]:
     config = {"bootstrap.servers": house.kafka.bootstrap, "group.id": topic, "isolation.level": "read_committed"}
     consumer: Any = Consumer(config | {"auto.offset.reset": "earliest", "enable.auto.commit": False, "log_level": 0})
     consumer.assign([TopicPartition(topic, 0, 0)])
-    found: list[str] = []
+    keys: list[str] = []
     try:
-        while len(found) < records:
+        while len(keys) < records:
             (message,) = consumer.consume(1, 30)
             assert message.error() is None
-            found.append(message.key().decode())
+            keys.append(message.key().decode())
     finally:
         consumer.close()
-    return found
+    return keys
 
 
 @pytest.mark.slow
@@ -86,8 +86,8 @@ def test_a_flipped_bit_in_a_transaction_index_is_told_and_not_copied(house: Hous
     assert ABORTED not in dumped.stdout
 
     with house.agent() as agent:
-        told = agent.says("transaction index rebuilt")
-        assert told["file"] == str(index)
+        event = agent.says("transaction index rebuilt")
+        assert event["file"] == str(index)
         rolled = len(house.logs(topic)) - 1
         eventually(lambda: len(house.manifests(topic)) == rolled)
         counted = f'tierstate_transaction_indexes_rebuilt_total{{topic="{topic}"}} 1.0'

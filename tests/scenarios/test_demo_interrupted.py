@@ -21,7 +21,7 @@ pytestmark = pytest.mark.kafka
 
 def processes_naming(*texts: str) -> list[int]:
     """Return the processes whose command line has all of these texts, except this one."""
-    found = []
+    pids = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
@@ -31,8 +31,8 @@ def processes_naming(*texts: str) -> list[int]:
         except OSError:
             continue
         if all(text in command for text in texts) and state != "Z":
-            found.append(int(entry.name))
-    return found
+            pids.append(int(entry.name))
+    return pids
 
 
 def wait_until(condition: Callable[[], bool], seconds: float) -> None:

@@ -59,9 +59,9 @@ def reads_back(encrypted: Encrypted) -> None:
     house, topic = encrypted.house, encrypted.topic
     read = house.run("consume", f"{topic}:0", "--format", "%o %k %s\\n", *encrypted.with_ring).stdout.splitlines()
     assert read == [f"{number} k{number % 7} {number:0120d}" for number in range(RECORDS)]
-    found = house.json("verify", topic, "--level", "3", *encrypted.with_ring)
-    assert found["findings"] == []
-    assert found["summary"]["bytes_read"] > 0
+    findings = house.json("verify", topic, "--level", "3", *encrypted.with_ring)
+    assert findings["findings"] == []
+    assert findings["summary"]["bytes_read"] > 0
 
 
 def test_nothing_in_the_store_is_plain_and_everything_reads_back(encrypted: Encrypted) -> None:
@@ -126,6 +126,6 @@ def test_through_a_gateway_a_data_key_is_told_over_tls_alone(
     sets = {"gateway.tls.certificate": identity, "gateway.tls.key": identity}
     flags = [flag for name, value in sets.items() for flag in ("--set", f"{name}={value}")]
     running, url = encrypted.house.gateway("--workers", workers, *encrypted.with_ring, *flags)
-    found = read_through(url, encrypted.topic, 1, ca=authority)
-    assert [(offset, value) for _, offset, value in found] == [(at, b"%0120d" % at) for at in range(RECORDS)]
+    records = read_through(url, encrypted.topic, 1, ca=authority)
+    assert [(offset, value) for _, offset, value in records] == [(at, b"%0120d" % at) for at in range(RECORDS)]
     running.stop()

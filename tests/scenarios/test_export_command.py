@@ -62,13 +62,13 @@ class Lake:
 
     def digests(self, folder: Path) -> list[tuple[int, int, str]]:
         """Return the digests of the files, in the form of `House.digests`."""
-        found = []
+        digests_read = []
         rows = self.rows(folder).sort_by([("partition", "ascending"), ("offset", "ascending")])
         for number in sorted(set(rows["partition"].to_pylist())):
             digest = RecordDigest()
             digest.update(rows.filter(pa.compute.equal(rows["partition"], number)).cast(record_schema()))
-            found.append((number, digest.count, digest.hexdigest()))
-        return found
+            digests_read.append((number, digest.count, digest.hexdigest()))
+        return digests_read
 
 
 def remote_ends(house: House, topic: str, *flags: str) -> list[int]:
@@ -117,13 +117,13 @@ def own(lake: Lake, request: pytest.FixtureRequest) -> tuple[Path, str]:
 
 def test_the_files_are_the_log_and_any_reader_of_parquet_reads_them(lake: Lake, own: tuple[Path, str]) -> None:
     folder, into = own
-    said = lake.export(into, "--file-bytes", "100KiB", "--row-group-bytes", "20KiB", "--processes", "2")
-    assert said["records"] == 2 * RECORDS
+    report = lake.export(into, "--file-bytes", "100KiB", "--row-group-bytes", "20KiB", "--processes", "2")
+    assert report["records"] == 2 * RECORDS
     assert lake.digests(folder) == lake.house.digests(lake.topic)
     assert lake.export(into, "--check")["findings"] == []
     every = f"{folder}/{lake.topic}/*/*.parquet"
-    asked = f"SELECT count(*), max(\"offset\") FROM read_parquet('{every}', hive_partitioning = true)"
-    assert duckdb.execute(asked).fetchall() == [(2 * RECORDS, RECORDS - 1)]
+    query = f"SELECT count(*), max(\"offset\") FROM read_parquet('{every}', hive_partitioning = true)"
+    assert duckdb.execute(query).fetchall() == [(2 * RECORDS, RECORDS - 1)]
     frame = pl.scan_parquet(every, hive_partitioning=True).filter(pl.col("partition") == 1).collect()
     assert frame.height == RECORDS
 
@@ -174,8 +174,8 @@ def test_what_was_begun_is_given_up_by_order_alone_and_the_next_export_has_the_r
     assert not list(folder.rglob("given-up.json"))
     done = lake.export(into, "--give-up", "--execute")
     assert done == {**shown, "executed": True}
-    [said] = [json.loads(each.read_bytes()) for each in folder.rglob("given-up.json")]
-    assert said["missing"] == [[each["partition"], each["start"], each["end"]] for each in done["missing"]]
+    [document] = [json.loads(each.read_bytes()) for each in folder.rglob("given-up.json")]
+    assert document["missing"] == [[each["partition"], each["start"], each["end"]] for each in done["missing"]]
     assert lake.export(into, "--give-up", "--execute") == done
     assert lake.export(into)["exports"] == [1]
     assert lake.digests(folder) == lake.house.digests(lake.topic)
@@ -184,13 +184,13 @@ def test_what_was_begun_is_given_up_by_order_alone_and_the_next_export_has_the_r
 
 def test_a_dry_run_quotes_and_makes_nothing(lake: Lake, own: tuple[Path, str]) -> None:
     folder, into = own
-    said = lake.export(into, "--dry-run", "--processes", "3")
-    assert said["executed"] is False
-    assert (said["assumed_processes"], said["assumed_log_bytes_a_second"] > 0) == (3, True)
-    assert said["offsets"] == 2 * RECORDS
-    assert 0 < said["local_offsets"] < said["offsets"]
-    assert said["remote_bytes"] > 0
-    assert said["gets"] > said["segments"] > 1
+    report = lake.export(into, "--dry-run", "--processes", "3")
+    assert report["executed"] is False
+    assert (report["assumed_processes"], report["assumed_log_bytes_a_second"] > 0) == (3, True)
+    assert report["offsets"] == 2 * RECORDS
+    assert 0 < report["local_offsets"] < report["offsets"]
+    assert report["remote_bytes"] > 0
+    assert report["gets"] > report["segments"] > 1
     assert not folder.exists()
 
 
@@ -267,14 +267,14 @@ def test_by_a_gateway_who_knows_neither_bucket_nor_brokers_makes_the_same_files(
     flags = ["--file-bytes", "20KiB", "--json"]
     lake.export(other, *flags[:2])
     gateway, url = lake.house.gateway()
-    asked = ["export", lake.topic, "--into", into, "--gateway", url, *flags]
+    command = ["export", lake.topic, "--into", into, "--gateway", url, *flags]
 
     def leases(*by: str) -> list[dict[str, Any]]:
         return [{**each, "expires_in_s": 0} for each in lake.house.json("leases", lake.topic, *by)]
 
-    quoted = json.loads(run(*asked, "--dry-run").stdout)
+    quoted = json.loads(run(*command, "--dry-run").stdout)
     assert (quoted["offsets"], folder.exists()) == (2 * RECORDS, False)
-    begun = subprocess.Popen([*TIERSTATE, *asked, "--processes", "1"], env=environment(), stderr=subprocess.DEVNULL)
+    begun = subprocess.Popen([*TIERSTATE, *command, "--processes", "1"], env=environment(), stderr=subprocess.DEVNULL)
     eventually(lambda: len(list(folder.rglob("task-*.json"))) >= 3)
     assert {each["partition"] for each in leases("--gateway", url)} == {0, 1}
     assert leases("--gateway", url) == leases()
@@ -284,13 +284,13 @@ def test_by_a_gateway_who_knows_neither_bucket_nor_brokers_makes_the_same_files(
     begun.kill()
     begun.wait()
     left = leases()
-    done = run(*asked)
+    done = run(*command)
     assert (done.returncode, leases()) == (0, left), done.stderr
     assert json.loads(done.stdout)["tasks_found"] >= 3
     assert objects(folder) == objects(direct)
-    checked = run(*asked, "--check")
+    checked = run(*command, "--check")
     assert json.loads(checked.stdout)["findings"] == []
-    assert json.loads(run(*asked).stdout)["exports"] == []
+    assert json.loads(run(*command).stdout)["exports"] == []
     gateway.stop()
 
 
@@ -317,8 +317,8 @@ def test_json_is_exported_as_columns_of_its_schema_and_broken_records_are_counte
         )
     assert lake.export(into, "--check", topic=lake.orders)["findings"] == []
     every = f"{folder}/{lake.orders}/*/*.parquet"
-    [(found,)] = duckdb.execute(f"SELECT sum(value.id) FROM read_parquet('{every}')").fetchall()
-    assert found == sum(at for at, value in enumerate(ORDERS) if value is not None and value not in POISON)
+    [(total,)] = duckdb.execute(f"SELECT sum(value.id) FROM read_parquet('{every}')").fetchall()
+    assert total == sum(at for at, value in enumerate(ORDERS) if value is not None and value not in POISON)
 
 
 def test_a_typed_export_that_is_killed_goes_on_to_the_same_files(lake: Lake, own: tuple[Path, str]) -> None:
@@ -339,11 +339,11 @@ def test_avro_without_a_schema_is_read_by_the_subjects_latest_which_the_place_th
     folder, into = own
     latest = f"/subjects/{lake.avro}-value/versions/latest"
     flags = ["--value-format", "avro"]
-    said = {"subject": f"{lake.avro}-value", "version": 1, "id": 1, "schema": AVRO}
-    with registry({1: (200, {"schema": AVRO}), latest: (200, said)}) as server:
+    subject_version = {"subject": f"{lake.avro}-value", "version": 1, "id": 1, "schema": AVRO}
+    with registry({1: (200, {"schema": AVRO}), latest: (200, subject_version)}) as server:
         flags += ["--set", f"registry.url={server.url}"]
         assert lake.export(into, *flags, "--to", "700", topic=lake.avro)["records"] == 700
-        server.answers[latest] = 200, {**said, "version": 2, "id": 2, "schema": '"string"'}
+        server.answers[latest] = 200, {**subject_version, "version": 2, "id": 2, "schema": '"string"'}
         done = lake.export(into, *flags, topic=lake.avro)
         assert (done["records"], done["corrupt"]) == (TYPED - 700, 0)
         assert lake.export(into, *flags, "--check", topic=lake.avro)["findings"] == []
@@ -386,8 +386,8 @@ def test_the_tasks_of_a_spark_job_make_the_same_typed_files_and_spark_reads_them
     spark = session()
     try:
         spark.read.parquet(f"{folder}/{lake.orders}").createOrReplaceTempView("orders")
-        asked = "SELECT count(*), sum(value.id), count(_corrupt.value), sum(size(value.tags)) FROM orders"
-        [row] = spark.sql(asked).collect()
+        query = "SELECT count(*), sum(value.id), count(_corrupt.value), sum(size(value.tags)) FROM orders"
+        [row] = spark.sql(query).collect()
     finally:
         spark.stop()
     good = [at for at, value in enumerate(ORDERS) if value is not None and value not in POISON]

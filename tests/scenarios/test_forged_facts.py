@@ -110,9 +110,9 @@ def test_forged_facts_make_nobody_serve_or_delete_anothers_only_copy(house: Hous
     running.stop()
 
     house.run("agent", "--once")
-    said = house.run("describe", f"{evil}:0", code=4).stdout
+    output = house.run("describe", f"{evil}:0", code=4).stdout
     for segment in segments:
-        assert f"its object key is of another segment: {segment.object_key!r}" in said
-    assert "  CONTRADICTION  " in said
+        assert f"its object key is of another segment: {segment.object_key!r}" in output
+    assert "  CONTRADICTION  " in output
     assert objects <= set(house.objects()), "an honest agent deleted what is another's"
     assert house.holds(events, RECORDS)

@@ -158,20 +158,20 @@ def test_a_worker_that_is_away_makes_the_gateway_not_ready_and_not_unhealthy(two
 
 
 def test_while_the_one_that_follows_stands_still_no_worker_answers_by_its_view(two: Two, records: str) -> None:
-    asked = [f"{two.url}{records}?offset=0&tier=remote", f"{two.url}{records}?offset={RECORDS - 1}"]
-    assert [httpx.get(each, timeout=60).status_code for each in asked] == [200, 200]
+    urls = [f"{two.url}{records}?offset=0&tier=remote", f"{two.url}{records}?offset={RECORDS - 1}"]
+    assert [httpx.get(each, timeout=60).status_code for each in urls] == [200, 200]
     os.kill(two.running.process.pid, signal.SIGSTOP)
     try:
         # a route of a second ago may be used again; then the view itself is asked for
-        eventually(lambda: httpx.get(asked[0], timeout=60).status_code == 503)
+        eventually(lambda: httpx.get(urls[0], timeout=60).status_code == 503)
         with ThreadPoolExecutor(2) as pool:
-            answers = list(pool.map(partial(httpx.get, timeout=60), asked))
+            answers = list(pool.map(partial(httpx.get, timeout=60), urls))
         for answer in answers:
             assert (answer.status_code, answer.json()["error_code"]) == (503, 50351)
             assert "does not answer" in answer.json()["message"]
     finally:
         os.kill(two.running.process.pid, signal.SIGCONT)
-    eventually(lambda: [httpx.get(each, timeout=60).status_code for each in asked] == [200, 200])
+    eventually(lambda: [httpx.get(each, timeout=60).status_code for each in urls] == [200, 200])
 
 
 def test_what_is_copied_while_workers_read_is_read_by_each_of_them(two: Two, house: House) -> None:
@@ -242,8 +242,8 @@ def test_one_look_at_the_metrics_tells_of_both_and_no_line_of_the_access_log_is_
 ) -> None:
     paths = [f"/v1/topics/{'x' * 40}/{'y' * 15_000}{number}" for number in range(200)]
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda path: httpx.get(f"{two.url}{path}", timeout=60).status_code, paths))
-    assert set(found) == {404}
+        statuses = list(pool.map(lambda path: httpx.get(f"{two.url}{path}", timeout=60).status_code, paths))
+    assert set(statuses) == {404}
     assert two.counted("tierstate_gateway_answers_total") == 200
     lines = [json.loads(line) for line in (tmp_path / "access").read_text().splitlines()]
     assert sorted(line["path"] for line in lines) == sorted(paths)

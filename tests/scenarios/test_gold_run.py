@@ -92,8 +92,8 @@ class Gold:
         return [offset for offset, _ in read_from_beginning(self.house.kafka.bootstrap, self.kafkas, isolation)]
 
     def our_offsets(self, isolation: str = "read_committed") -> list[int]:
-        asked = ("consume", f"{self.ours}:0", "--isolation", isolation, "--format", "%o\\n")
-        return [int(line) for line in self.house.run(*asked).stdout.split()]
+        command = ("consume", f"{self.ours}:0", "--isolation", isolation, "--format", "%o\\n")
+        return [int(line) for line in self.house.run(*command).stdout.split()]
 
     def digests(self, isolation: str = "read_committed") -> tuple[Any, Any]:
         """Return the digests of Kafka's topic, read by Kafka's own client, and of ours, read by us."""

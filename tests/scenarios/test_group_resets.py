@@ -56,24 +56,24 @@ def test_a_group_that_is_reset_and_one_that_is_new_read_every_record_although_th
 
 def trimmed(house: House, topic: str) -> int:
     """Return the broker's start, once everything is copied and all is trimmed that may be."""
-    (found,) = house.json("describe", f"{topic}:0")
-    agent = found["agent"] if isinstance(found["agent"], dict) else {}
+    (description,) = house.json("describe", f"{topic}:0")
+    agent = description["agent"] if isinstance(description["agent"], dict) else {}
     settled = agent.get("not_copied_reason") == "all-copied" and agent.get("not_trimmed_reason") == "local-retention"
-    return int(found["local_log_start_offset"]) if settled else 0
+    return int(description["local_log_start_offset"]) if settled else 0
 
 
 def holds(house: House, topic: str, group: str) -> dict[str, Any] | None:
     """Return the agent's report, once everything is copied and this group holds the trim."""
-    (found,) = house.json("describe", f"{topic}:0")
-    agent = found["agent"] if isinstance(found["agent"], dict) else {}
+    (description,) = house.json("describe", f"{topic}:0")
+    agent = description["agent"] if isinstance(description["agent"], dict) else {}
     return agent if agent.get("not_copied_reason") == "all-copied" and agent.get("held_by") == [group] else None
 
 
 def reset_to_earliest(house: House, topic: str, group: str, earliest: int) -> None:
     """Reset the group as ``kafka-consumer-groups --reset-offsets --to-earliest --execute`` does."""
     admin: Any = AdminClient({"bootstrap.servers": house.kafka.bootstrap, "log_level": 0})
-    wanted = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, earliest)])
-    for future in admin.alter_consumer_group_offsets([wanted]).values():
+    group_offsets = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, earliest)])
+    for future in admin.alter_consumer_group_offsets([group_offsets]).values():
         assert future.result(30).topic_partitions[0].error is None
 
 
@@ -86,10 +86,10 @@ def read(house: House, topic: str, group: str, most: int = 2 * RECORDS) -> list[
         consumer.subscribe([topic])
         offsets = list[int]()
         while len(offsets) < most and (not offsets or offsets[-1] + 1 < end):
-            found = consumer.poll(30)
-            assert found is not None, f"nothing more after {len(offsets)} of {end}"
-            assert found.error() is None
-            offsets.append(found.offset())
+            message = consumer.poll(30)
+            assert message is not None, f"nothing more after {len(offsets)} of {end}"
+            assert message.error() is None
+            offsets.append(message.offset())
         consumer.commit(offsets=[TopicPartition(topic, 0, offsets[-1] + 1)], asynchronous=False)
     finally:
         consumer.close()

@@ -62,8 +62,8 @@ def test_what_waits_and_until_when_is_told_although_the_store_never_answers(hous
     topic = house.create("orders", retention_ms=str(DAY_MS), local_retention_bytes="-2")
 
     def agents() -> dict[str, Any]:
-        said: dict[str, Any] = house.json("describe", f"{topic}:0")[0]["agent"]
-        return said
+        status: dict[str, Any] = house.json("describe", f"{topic}:0")[0]["agent"]
+        return status
 
     with house.agent() as agent:
         house.append(topic, 1000)

@@ -56,9 +56,9 @@ def write(house: House, place: TopicIdPartition, *facts: tuple[str, bytes | None
 def log_start_of_later_version(house: House, topic: str) -> list[tuple[str, bytes | None]]:
     """Return the facts of an agent that moved the log start and erased the lower one, before it was rolled back."""
     lines = house.lines("facts", f"{topic}:0")
-    said = next(each for each in lines if "/log-start/" in each["key"])
-    fact = fact_from_json({name: said[name] for name in said.keys() - {"tier_partition", "position", "key"}})
-    return [(f"{said['key']}9", later_version(fact)), (said["key"], None)]
+    entry = next(each for each in lines if "/log-start/" in each["key"])
+    fact = fact_from_json({name: entry[name] for name in entry.keys() - {"tier_partition", "position", "key"}})
+    return [(f"{entry['key']}9", later_version(fact)), (entry["key"], None)]
 
 
 def test_a_log_start_of_a_later_version_after_a_rollback(house: House) -> None:

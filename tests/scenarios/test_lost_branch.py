@@ -47,14 +47,14 @@ def by_spark(story: Story, end: int) -> dict[int, bytes]:
         | {"subscribe": name, "tierstate.store": cluster.store_folder.as_uri()}
         | {"tierstate.tier_state_topic": cluster.spec.name}
     )
-    found = dict[int, bytes]()
+    values = dict[int, bytes]()
     for group in plan_groups(options, SystemClock()):
         for split in group:
             for piece in read_split(split, cluster.store, BrokerTier(story.eyes.broker)):
                 for batch in records(piece, name, 0):
                     rows = batch.select(["offset", "value"]).to_pylist()
-                    found |= {row["offset"]: row["value"] for row in rows if row["offset"] < end}
-    return found
+                    values |= {row["offset"]: row["value"] for row in rows if row["offset"] < end}
+    return values
 
 
 EVERY_ROUTE: list[Callable[[Story, int], dict[int, bytes]]] = [by_consumer, by_gateway, by_spark]
@@ -138,9 +138,9 @@ def refused_by_every_route(story: Story, folder: Path) -> None:
     service = FetchService(story.eyes.reader, Gateway(), SystemClock(), hidden=())
     call: Any = asgi_call(create_app(service))
     for offset in (9, 13):
-        said = call(f"/v1/topics/{name}/partitions/0/records", offset=offset)
-        assert (said.status_code, said.json()["error"]) == (503, "LineageUnconfirmed"), said.text
-        assert int(said.headers["retry-after"]) > 0
+        answer = call(f"/v1/topics/{name}/partitions/0/records", offset=offset)
+        assert (answer.status_code, answer.json()["error"]) == (503, "LineageUnconfirmed"), answer.text
+        assert int(answer.headers["retry-after"]) > 0
     for offset in (8, 14):  # the gateway asked while the broker still knew where it had left the lost branch
         assert call(f"/v1/topics/{name}/partitions/0/records", offset=offset).status_code == 200
     service.close()

@@ -123,8 +123,8 @@ def test_a_stray_client_makes_the_topic_anew_under_a_running_agent(house: House)
         # as auto.create.topics.enable, which the sandbox has turned off: by the broker's defaults
         admin = tiered.admin
         admin.create_topics([NewTopic(house.tier_topic, 1, 1)])[house.tier_topic].result(30)
-        said = eventually(lambda: body if (body := get(f"http://{management}/healthz"))[0] != 200 else None, 60)
-        assert b"the tier-state topic was re-created" in said[1]
+        answer = eventually(lambda: body if (body := get(f"http://{management}/healthz"))[0] != 200 else None, 60)
+        assert b"the tier-state topic was re-created" in answer[1]
         assert get(f"http://{management}/readyz")[0] == 503
         house.append(tiered.topic, 100, first=2 * RECORDS)
     checked = {each["check"]: each["detail"] for each in house.json("check", code=1)}["tier-state topic"]

@@ -80,9 +80,9 @@ def test_a_lost_tail_is_shown_kept_and_added_by_the_command_that_is_shown(
     assert not checked["facts"]["ok"]
     assert "facts are lost" in house.run("delete-records", f"{topic}:0", "--before", "1000", code=4).stderr
     swept = run("sweep", topic, "--json", "--config", str(house.config))
-    found = json.loads(swept.stdout)["found"]
-    assert swept.returncode == bool(found)
-    for each in found:
+    stored = json.loads(swept.stdout)["found"]
+    assert swept.returncode == bool(stored)
+    for each in stored:
         if each["kind"] == "orphan":
             refused = house.run("sweep", topic, "--orphan", each["object_key"], "--execute", code=4).stderr
             assert f"tierstate recover {topic}:0" in refused

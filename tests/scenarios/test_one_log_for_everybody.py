@@ -194,8 +194,8 @@ def test_a_command_reads_what_was_there(trimmed: Trimmed, via: str, asked: Asked
 def test_the_gateway_gives_what_was_there(trimmed: Trimmed, workers: str) -> None:
     running, url = trimmed.house.gateway("--workers", workers)
     for topic, isolation in trimmed.before:
-        found = trimmed.seen(topic, "--gateway", url, "--via", "gateway", "--isolation", isolation)
-        assert found == trimmed.wanted((topic, isolation)), (topic, isolation)
+        digests = trimmed.seen(topic, "--gateway", url, "--via", "gateway", "--isolation", isolation)
+        assert digests == trimmed.wanted((topic, isolation)), (topic, isolation)
     running.stop()
 
 
@@ -204,7 +204,7 @@ def test_a_consumer_is_handed_what_was_there(trimmed: Trimmed, asked: Asked) -> 
     topic, isolation = asked
     settings = {"store.url": trimmed.house.store.as_uri(), "tier_state.topic": trimmed.house.tier_topic}
     config = {**trimmed.kafka, "group.id": f"everybody-{topic}-{isolation}", "isolation.level": str(isolation)}
-    digest, wanted = RecordDigest(), trimmed.wanted(asked)
+    digest, expected = RecordDigest(), trimmed.wanted(asked)
     with TieredConsumer({**config, **{f"tierstate.{name}": value for name, value in settings.items()}}) as consumer:
         consumer.assign([TopicPartition(trimmed.names[topic], 0, 0)])
 
@@ -214,10 +214,10 @@ def test_a_consumer_is_handed_what_was_there(trimmed: Trimmed, asked: Asked) -> 
                 kind, time = message.timestamp()
                 headers = message.headers() or []
                 digest.update_record(message.offset(), time, kind - 1, message.key(), message.value(), headers)
-            return digest.count >= wanted[0]
+            return digest.count >= expected[0]
 
         eventually(all_here)
-    assert (digest.count, digest.hexdigest()) == wanted
+    assert (digest.count, digest.hexdigest()) == expected
 
 
 @every()
@@ -246,15 +246,15 @@ def test_a_batch_and_a_stream_to_the_end_have_what_was_there(trimmed: Trimmed, t
     command = [sys.executable, "-c", SPARK, json.dumps(queries), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=800)
     assert done.returncode == 0, done.stderr
-    wanted = {f"{topic}-{isolation}": list(trimmed.wanted((topic, isolation))) for topic, isolation in trimmed.before}
-    assert json.loads(done.stdout) == {name: [seen, seen] for name, seen in wanted.items()}
+    expected = {f"{topic}-{isolation}": list(trimmed.wanted((topic, isolation))) for topic, isolation in trimmed.before}
+    assert json.loads(done.stdout) == {name: [seen, seen] for name, seen in expected.items()}
 
 
 @every()
 def test_the_bucket_alone_has_what_was_there_up_to_where_it_ends(trimmed: Trimmed, asked: Asked) -> None:
     topic, isolation = asked
-    [found] = trimmed.house.json("digest", trimmed.names[topic], "--source", "bucket", "--isolation", isolation)[
+    [digests] = trimmed.house.json("digest", trimmed.names[topic], "--source", "bucket", "--isolation", isolation)[
         "partitions"
     ]
-    assert (found["records"], found["digest"]) == trimmed.wanted(asked, below=found["end_offset"])
-    assert found["end_offset"] == trimmed.border(topic)
+    assert (digests["records"], digests["digest"]) == trimmed.wanted(asked, below=digests["end_offset"])
+    assert digests["end_offset"] == trimmed.border(topic)

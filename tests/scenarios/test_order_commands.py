@@ -35,9 +35,9 @@ def house(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 def described(house: House, topic: str, partition: int = 0) -> dict[str, Any]:
-    (found,) = house.json("describe", f"{topic}:{partition}")
-    assert isinstance(found, dict)
-    return found
+    (description,) = house.json("describe", f"{topic}:{partition}")
+    assert isinstance(description, dict)
+    return description
 
 
 def said_by_agent(house: House, topic: str, key: str) -> str:
@@ -233,7 +233,7 @@ def test_orders_that_nobody_could_obey_are_refused_and_leave_no_fact(house: Hous
     admin: Any = AdminClient({"bootstrap.servers": house.kafka.bootstrap, "log_level": 0})
     admin.create_topics([NewTopic(topic, 1, 1)], operation_timeout=30)[topic].result(30)
     house.append(topic, 10)
-    for command, code, said in (
+    for command, code, sentence in (
         (("pause", "no-such-topic"), 2, "topic=no-such-topic"),
         (("resume", f"{topic}:7"), 2, f"partition={topic}-7"),
         (("pause", topic, *excluded), 2, "tiering.include does not name it"),
@@ -243,12 +243,12 @@ def test_orders_that_nobody_could_obey_are_refused_and_leave_no_fact(house: Hous
         (("delete-records", f"{topic}:0", "--before", "5", "--execute"), 2, "no agent has begun this partition"),
         (("delete-records", topic, "--before", "5"), 2, "one partition is needed"),
     ):
-        assert said in house.run(*command, code=code).stderr, command
+        assert sentence in house.run(*command, code=code).stderr, command
     assert house.lines("facts", topic) == []
 
 
 def test_what_is_not_stable_yet_is_refused_with_the_valid_range(house: House) -> None:
     topic = copied(house, house.create("beyond"))
-    said = house.run("delete-records", f"{topic}:0", "--before", str(RECORDS + 1), "--execute", code=5).stderr
-    assert f"valid_start=0 valid_end={RECORDS}" in said
+    output = house.run("delete-records", f"{topic}:0", "--before", str(RECORDS + 1), "--execute", code=5).stderr
+    assert f"valid_start=0 valid_end={RECORDS}" in output
     assert described(house, topic)["orders"] == []

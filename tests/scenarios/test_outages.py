@@ -56,9 +56,9 @@ def test_a_corrupt_segment_is_refused_and_said_while_the_others_go_on(kafka: Kaf
     with house.agent() as agent:
         eventually(lambda: tiered(house, topic, 1))
         eventually(lambda: f'tierstate_remote_copy_errors_total{{topic="{topic}"}} 0.0' not in agent.metrics())
-        said = house.run("describe", f"{topic}:0").stdout
-        assert "remote tier   nothing" in said
-        assert re.search(rf"not copied +\S.*CRC.*file={first} position=0", said), said
+        output = house.run("describe", f"{topic}:0").stdout
+        assert "remote tier   nothing" in output
+        assert re.search(rf"not copied +\S.*CRC.*file={first} position=0", output), output
         assert not house.manifests(f"/0/{first.stem}")
         assert len(house.logs(topic)) == segments, "something was trimmed"
 
@@ -75,8 +75,8 @@ def test_a_full_disk_of_the_store_fails_the_copy_clean_and_a_roomier_one_finishe
     house.append(topic, 3_000)
     segments = len(house.logs(topic))
     with house.agent("--set", "format.compression=none", file_bytes=50_000):
-        said = eventually(lambda: house.last_error(topic))
-        assert "no room" in said
+        answer = eventually(lambda: house.last_error(topic))
+        assert "no room" in answer
         assert house.objects() == [], "a part of an object can be seen"
         assert len(house.logs(topic)) == segments, "something was trimmed"
     assert list((house.store / ".tierstate-tmp").iterdir()) == []

@@ -99,8 +99,8 @@ class Effects:
         assert self.count(LocalTrimmed) >= 4
         assert self.count(TermStarted) >= 6, "in two partitions; one may die before its other, the last has work in one"
         assert self.resumed == 3, "agents that went on from the view of the one before"
-        wanted = {DeleteReason.RETENTION_SIZE, DeleteReason.OPERATOR_ORDER, DeleteReason.ABANDONED}
-        assert self.deletes().keys() >= wanted
+        expected = {DeleteReason.RETENTION_SIZE, DeleteReason.OPERATOR_ORDER, DeleteReason.ABANDONED}
+        assert self.deletes().keys() >= expected
         assert self.count(SegmentDeleted) >= 6
         assert self.erased().keys() >= {"segment", "fenced", "order", "lower"}
         taken = self.cleaning
@@ -204,8 +204,8 @@ def until_cleaned(world: Restless, before: Cleaning) -> Cleaning:
 
     def look() -> Cleaning | None:
         world.append(BATCH // 4)
-        found = world.cleaning()
-        return found if found.values > before.values and found.tombstones > before.tombstones else None
+        now = world.cleaning()
+        return now if now.values > before.values and now.tombstones > before.tombstones else None
 
     cleaning: Cleaning = eventually(look)
     return cleaning
@@ -315,5 +315,5 @@ def encoded(segment: RemoteSegment, term: Term | None) -> bytes:
 def written(view: Follower, partition: TopicIdPartition) -> list[bytes]:
     """Return the copy-finished values of the readable segments, as the topic has them."""
     values = {entry.key: entry.value for _, entry in view.store.entries()}
-    found = [values[key_of(SegmentCopyFinished(segment))] for segment in view.partition(partition).readable]
-    return [value for value in found if value is not None]
+    copy_values = [values[key_of(SegmentCopyFinished(segment))] for segment in view.partition(partition).readable]
+    return [value for value in copy_values if value is not None]

@@ -85,16 +85,16 @@ def test_verify_names_a_missing_object_with_exit_code_4_and_an_orphan_with_1(los
     whole = log.read_bytes()
     log.unlink()
     try:
-        found = house.json("verify", lost.topic, "--level", "1", code=4)["findings"]
-        assert [(each["severity"], each["object_key"]) for each in found] == [
+        findings = house.json("verify", lost.topic, "--level", "1", code=4)["findings"]
+        assert [(each["severity"], each["object_key"]) for each in findings] == [
             ("corrupt", str(log.relative_to(house.store)))
         ]
         line = house.run("verify", lost.topic, code=4).stdout.splitlines()[0]
         assert line.startswith("L1  corrupt")
-        assert found[0]["segment_id"] in line
+        assert findings[0]["segment_id"] in line
     finally:
         log.write_bytes(whole)
-    orphan = log.with_name(log.name.replace(found[0]["segment_id"], "AAAAAAAAAAAAAAAAAAAAzA"))
+    orphan = log.with_name(log.name.replace(findings[0]["segment_id"], "AAAAAAAAAAAAAAAAAAAAzA"))
     orphan.write_bytes(b"x")
     try:
         summary = house.json("verify", lost.topic, code=1)["summary"]
@@ -168,9 +168,9 @@ def test_the_archive_binds_and_a_changed_byte_in_it_is_found(lost: Lost, pieces:
     try:
         assert "archive" in house.run("recover", *fresh, code=4).stderr
         house.run("recover", "--without-archive", *fresh)
-        found = house.json("verify", lost.topic, code=4)["findings"]
-        assert {house.store / each["object_key"] for each in found} <= set(pieces)
-        assert {each["severity"] for each in found} == {"corrupt"}
+        findings = house.json("verify", lost.topic, code=4)["findings"]
+        assert {house.store / each["object_key"] for each in findings} <= set(pieces)
+        assert {each["severity"] for each in findings} == {"corrupt"}
     finally:
         for piece in pieces:
             whole = bytearray(piece.read_bytes())

@@ -134,10 +134,10 @@ def test_a_rescued_replica_catches_up_and_leads_again(kafka_three: KafkaSandbox,
         place = TopicPartition(topic, 0)
 
         def leads_again() -> bool:
-            found = admin.list_topics(topic, timeout=10).topics[topic].partitions[0]
-            if len(found.isrs) == 3 and found.leader != 1:
+            partition = admin.list_topics(topic, timeout=10).topics[topic].partitions[0]
+            if len(partition.isrs) == 3 and partition.leader != 1:
                 admin.elect_leaders(ElectionType.PREFERRED, [place]).result(30)
-            return bool(found.leader == 1 and len(found.isrs) == 3)
+            return bool(partition.leader == 1 and len(partition.isrs) == 3)
 
         eventually(leads_again)
         with agents(house, kafka_three):

@@ -86,13 +86,13 @@ def counted(running: Running) -> bool:
 
 def named(running: Running, *words: str) -> bool:
     """Return whether it is named: in `/readyz`, in a metric, and in the log by one line for each server."""
-    told = running.events("login refused")
-    if not (told and counted(running)):
+    events_heard = running.events("login refused")
+    if not (events_heard and counted(running)):
         return False
-    servers = [(each["service"], each["server"], each["user"]) for each in told if not each["again"]]
+    servers = [(each["service"], each["server"], each["user"]) for each in events_heard if not each["again"]]
     back = len(running.events("login accepted"))
-    assert len(servers) <= len(set(servers)) * (back + 1), told
-    return all(word in ready(running) and word.rpartition("=")[2] in str(told) for word in words)
+    assert len(servers) <= len(set(servers)) * (back + 1), events_heard
+    return all(word in ready(running) and word.rpartition("=")[2] in str(events_heard) for word in words)
 
 
 def records_url(gateway: str, topic: str, offset: int = 0) -> str:
@@ -145,8 +145,8 @@ def test_a_password_is_changed_and_one_that_nobody_knows_is_named_until_the_file
             server = scram.bootstrap
             eventually(lambda: named(agent, "user=admin", "SCRAM-SHA-256", server))
             eventually(lambda: named(gateway, "user=admin", "SCRAM-SHA-256", server))
-            told = house.json("describe", f"{topic}:0")[0]["agent"]["rights_lacking"]
-            assert any("the login at kafka fails" in each and "user=admin" in each for each in told), told
+            lacks = house.json("describe", f"{topic}:0")[0]["agent"]["rights_lacking"]
+            assert any("the login at kafka fails" in each and "user=admin" in each for each in lacks), lacks
 
             house.append(topic, RECORDS, first=RECORDS)
             file.write_text("third-password")

@@ -35,8 +35,8 @@ def house(kafka_own: KafkaSandbox, tmp_path: Path, topic_name: str) -> Iterator[
 def described(house: House, topic: str) -> dict[str, Any]:
     """Return the description with any exit code: these tests are about offsets that are in no tier."""
     done = run("describe", f"{topic}:0", "--json", "--config", str(house.config))
-    found: dict[str, Any] = json.loads(done.stdout)[0]
-    return found
+    description: dict[str, Any] = json.loads(done.stdout)[0]
+    return description
 
 
 def copied(house: House, topic: str) -> int:
@@ -55,8 +55,8 @@ def restarts(house: House) -> None:
 def loses_all(house: House, topic: str) -> None:
     """Delete all of the broker's records, even the active segment, and with them every epoch but the last."""
     admin: Any = AdminClient({"bootstrap.servers": house.kafka.bootstrap, "log_level": 0})
-    (asked,) = admin.delete_records([TopicPartition(topic, 0, END)]).values()
-    asked.result(30)
+    (future,) = admin.delete_records([TopicPartition(topic, 0, END)]).values()
+    future.result(30)
     eventually(lambda: len(checkpoint(house, topic)) == 1)
 
 

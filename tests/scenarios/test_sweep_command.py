@@ -44,8 +44,8 @@ class Swept:
     def sweep(self, *flags: str, code: int = 0) -> dict[str, Any]:
         done = run("sweep", self.name, *flags, "--json", "--config", str(self.config))
         assert done.returncode == code, f"{done.returncode}: {done.stdout}{done.stderr}"
-        found: dict[str, Any] = json.loads(done.stdout) if done.stdout else {"error": done.stderr}
-        return found
+        document: dict[str, Any] = json.loads(done.stdout) if done.stdout else {"error": done.stderr}
+        return document
 
     def kinds(self, *flags: str, code: int = 0) -> dict[str, str]:
         return {each["object_key"]: each["kind"] for each in self.sweep(*flags, code=code)["found"]}
@@ -58,12 +58,12 @@ class Swept:
         eyes = self.story.eyes
         place = eyes.place(self.story.topic("orders"), 0)
         files = [path for path in GOLDEN.rglob("*-*.*") if path.suffix in set(ObjectKind)]
-        found = {path.relative_to(GOLDEN).as_posix(): path.read_bytes() for path in files}
-        found |= {f"{self.name}-{place.topic_id}/0/{path.name}": path.read_bytes() for path in files}
-        assert len(found) == 6
-        for key, data in found.items():
+        objects = {path.relative_to(GOLDEN).as_posix(): path.read_bytes() for path in files}
+        objects |= {f"{self.name}-{place.topic_id}/0/{path.name}": path.read_bytes() for path in files}
+        assert len(objects) == 6
+        for key, data in objects.items():
             self.store.put_if_absent(key, data)
-        return found
+        return objects
 
     def archive(self, history: int) -> None:
         """Archive every fact so far, in a history that counts from now on."""

@@ -46,20 +46,20 @@ class Tables:
         return self.table(name).scan().count()
 
     def follow(self, *flags: str, code: int = 0) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = json.loads(
+        rounds: list[dict[str, Any]] = json.loads(
             self.house.run("table", "follow", "--once", *flags, "--json", code=code).stdout
         )
-        return found
+        return rounds
 
     def check(self, name: str, *flags: str, code: int = 0) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.house.run("table", "check", name, *flags, "--json", code=code).stdout)
-        return found
+        report: dict[str, Any] = json.loads(self.house.run("table", "check", name, *flags, "--json", code=code).stdout)
+        return report
 
     def checked(self, name: str, *flags: str) -> list[tuple[int, int, str]]:
         """Check the table; return its digests in the form of `House.digests`."""
-        said = self.check(name, *flags)
-        assert said["findings"] == []
-        return [(each["partition"], each["rows"], each["digest"]) for each in said["partitions"]]
+        report = self.check(name, *flags)
+        assert report["findings"] == []
+        return [(each["partition"], each["rows"], each["digest"]) for each in report["partitions"]]
 
     def create(self, topic: str, *flags: str) -> str:
         [made] = json.loads(self.house.run("table", "create", topic, *flags, "--json").stdout)
@@ -99,9 +99,9 @@ def test_a_table_has_the_log_and_every_reader_of_iceberg_reads_it(
     name = tables.create(topic)
     with tables.house.agent():
         eventually(lambda: all_copied(tables, topic))
-        [said] = tables.follow(name)
+        [report] = tables.follow(name)
         remote = tables.rows(name)
-        assert said["rows"] == remote
+        assert report["rows"] == remote
         assert 0 < remote < 2 * RECORDS, "what the broker alone has is not followed"
         tables.checked(name)
         [more] = tables.follow(name, "--local")
@@ -356,8 +356,8 @@ def test_a_typed_table_shows_values_keeps_what_is_none_and_evolves(tables: Table
         done = tables.house.json("table", *wider, "--execute")
         assert (done["changes"], done["executed"], done["version"]) == (changes, True, 1)
         produced(tables, topic, [b'{"id": 5000000000, "more": false}'])
-        [said] = tables.follow(name, "--local")
-        assert (said["rows"], said["corrupt_records"]) == (1, 0)
+        [report] = tables.follow(name, "--local")
+        assert (report["rows"], report["corrupt_records"]) == (1, 0)
         checked = tables.check(name, "--local")
     assert checked["findings"] == []
     [partition] = checked["partitions"]
@@ -372,8 +372,8 @@ def test_a_typed_table_shows_values_keeps_what_is_none_and_evolves(tables: Table
         ("k", {"id": 5000000000, "more": False}),
     ]
     assert [row["_corrupt"] and row["_corrupt"]["value"] for row in rows][3:5] == [b"{", b'{"id": 5000000000}']
-    found = listed(tables, name)
-    assert (found["keys"], found["values"], found["version"]) == ("string", "json", 1)
+    state = listed(tables, name)
+    assert (state["keys"], state["values"], state["version"]) == ("string", "json", 1)
     refused = tables.house.run("table", "evolve", name, "--value-schema", "id string", code=2).stderr
     assert "field=id" in refused
 
@@ -400,4 +400,4 @@ def test_a_table_of_the_registrys_schema_grows_with_it(tables: Tables) -> None:
         grown = tables.house.json("table", "evolve", name, "--execute", "--set", url)
         assert grown["changes"] == [{"field": "value.last", "before": "", "after": "string"}]
     everything = tables.table(name).properties | {"metadata": tables.table(name).metadata.model_dump_json()}
-    assert not any(server.url in said for said in everything.values()), "the registry is the settings' own"
+    assert not any(server.url in text for text in everything.values()), "the registry is the settings' own"

@@ -99,8 +99,8 @@ def test_without_its_leader_nothing_is_done_and_reads_go_on_until_the_view_is_to
         clock.passes(READY_AGE_S - 5 * HOUR_S)
         with pytest.raises(ViewBehind, match="too old to read by"):
             then.reader("orders").reads_from(10, total=0, remote=0)
-        said = gateway(records, offset=10)
-        assert (said.status_code, said.json()["error_code"]) == (503, 50351)
+        answer = gateway(records, offset=10)
+        assert (answer.status_code, answer.json()["error_code"]) == (503, 50351)
         assert gateway(records, offset=30).status_code == 200, "what the broker has needs no view"
         assert then.remote("orders").objects() == objects
         done = {each for each, times in story.effects().items() if times != seen[each]}

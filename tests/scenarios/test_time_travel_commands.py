@@ -162,11 +162,11 @@ def test_a_position_and_a_time_are_the_same_from_both_sources(archived: Archived
 
 def test_diff_names_what_was_said_since(archived: Archived) -> None:
     house = archived.house
-    found = house.json("diff", f"@{archived.middle}", "topic", code=1)
-    assert found["digest_one"] == archived.before
-    epochs = {each["key"].split("/")[3] for each in found["differences"]}
+    difference = house.json("diff", f"@{archived.middle}", "topic", code=1)
+    assert difference["digest_one"] == archived.before
+    epochs = {each["key"].split("/")[3] for each in difference["differences"]}
     assert epochs == {"2"}
-    number = found["differences"][0]["tier_partition"]
+    number = difference["differences"][0]["tier_partition"]
     end = next(each["position"] for each in house.json("replay")["tier_partitions"] if each["tier_partition"] == number)
     assert house.json("diff", f"{number}/{end}", "topic")["equal"] is True
     assert house.json("diff", f"{number}/{end - 1}", f"{number}/{end}", code=1)["differences"]

@@ -172,13 +172,13 @@ def test_describe_names_the_transaction_and_the_commands_it_shows_find_and_end_i
     with house.agent():
 
         def named() -> Any:
-            (found,) = house.json("describe", f"{topic}:0")
-            return found if found["end_transaction"] else None
+            (description,) = house.json("describe", f"{topic}:0")
+            return description if description["end_transaction"] else None
 
-        found = found_by_then(named, 50)
-        by, said, ways = found["agent"]["open_transaction"], found["agent"]["not_copied"], found["end_transaction"]
-        assert by["start_offset"] == found["last_stable_offset"] == 2_000
-        assert f"it is of producer {by['producer_id']}, epoch {by['producer_epoch']}, begins at offset 2000 " in said
+        state = found_by_then(named, 50)
+        by, text, ways = state["agent"]["open_transaction"], state["agent"]["not_copied"], state["end_transaction"]
+        assert by["start_offset"] == state["last_stable_offset"] == 2_000
+        assert f"it is of producer {by['producer_id']}, epoch {by['producer_epoch']}, begins at offset 2000 " in text
         shown = house.run("describe", f"{topic}:0").stdout
         print(shown)
         assert ways["find_hanging"] in shown

@@ -43,32 +43,32 @@ def tiered(story: Story, group: str) -> TieredConsumer:
 
 def taken(consumer: Any, count: int) -> list[tuple[int, bytes]]:
     """Return so many records. An error fails the test."""
-    found: list[tuple[int, bytes]] = []
+    records: list[tuple[int, bytes]] = []
 
     def enough() -> bool:
         message = consumer.poll(0.2)
         if message is not None:
             assert message.error() is None, message.error()
-            found.append((message.offset(), message.value()))
-        return len(found) >= count
+            records.append((message.offset(), message.value()))
+        return len(records) >= count
 
     eventually(enough, 90)
-    return found
+    return records
 
 
 def refused(consumer: Any) -> Any:
     """Return the message of the error. A record before it fails the test."""
-    found: list[Any] = []
+    messages: list[Any] = []
 
     def told() -> bool:
         message = consumer.poll(0.2)
         if message is not None:
             assert message.error() is not None, f"read on at {message.offset()}: {message.value()!r}"
-            found.append(message)
-        return bool(found)
+            messages.append(message)
+        return bool(messages)
 
     eventually(told, 90)
-    return found[0]
+    return messages[0]
 
 
 def branch(story: Story, first: int, end: int) -> list[tuple[int, bytes]]:
@@ -117,9 +117,9 @@ def test_a_partition_read_at_the_broker_is_truncated_under_both_consumers_at_the
         with another_branch(story_three):  # the position, 13, is there again, and is another record
             for consumer in (ours, plain):
                 consumer.resume([TopicPartition(name, 0)])
-            said = {consumer: refused(consumer) for consumer in (ours, plain)}
-            assert {message.error().code() for message in said.values()} == {KafkaError._AUTO_OFFSET_RESET}
-            cause = said[ours].cause()
+            messages = {consumer: refused(consumer) for consumer in (ours, plain)}
+            assert {message.error().code() for message in messages.values()} == {KafkaError._AUTO_OFFSET_RESET}
+            cause = messages[ours].cause()
             assert isinstance(cause, OffsetOutOfRange)
             assert "truncated" in str(cause)
             assert ours.poll(1) is None, "told once"

@@ -40,24 +40,24 @@ def by_consumer(story: Story, end: int) -> dict[int, bytes]:
         sandbox.client_config, store, name, 0, 0, end, settings={"tier_state.topic": cluster.spec.name}
     )
     rows = [row for batch in batches for row in batch.select(["offset", "value"]).to_pylist()]
-    found = {row["offset"]: row["value"] for row in rows}
-    assert len(found) == len(rows), "a record was read twice"
-    return found
+    values = {row["offset"]: row["value"] for row in rows}
+    assert len(values) == len(rows), "a record was read twice"
+    return values
 
 
 def by_gateway(story: Story, end: int) -> dict[int, bytes]:
     """Read over HTTP, page by page."""
     service = FetchService(story.eyes.reader, Gateway(), SystemClock(), hidden=())
-    call, found = asgi_call(create_app(service)), dict[int, bytes]()
+    call, values = asgi_call(create_app(service)), dict[int, bytes]()
     path = f"/v1/topics/{story.topic('orders').name}/partitions/0/records"
-    while (at := max(found, default=-1) + 1) < end:
+    while (at := max(values, default=-1) + 1) < end:
         answer = call(path, "application/x-ndjson", offset=at)
         assert answer.status_code == 200, answer.text
         rows = [orjson.loads(line) for line in answer.text.splitlines()]
         assert rows, f"nothing at {at}"
-        found |= {row["offset"]: row["value"].encode() for row in rows if "offset" in row}
+        values |= {row["offset"]: row["value"].encode() for row in rows if "offset" in row}
     service.close()
-    return found
+    return values
 
 
 @observes(Effect.COPIED, Effect.TRIMMED, Effect.LEADER_MOVED, Effect.REMOTE_READ)

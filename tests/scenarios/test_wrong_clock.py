@@ -48,8 +48,8 @@ def test_an_agent_two_days_ahead_deletes_nothing_and_says_why(house: House) -> N
     assert house.json("describe", f"{topic}:0")[0]["log_start_offset"] == 0
     checked = house.start("check")
     eventually(lambda: checked.process.poll() is not None, 60)
-    said = checked.out.read_text() + checked.err.read_text()
-    assert "the clocks differ by" in said
+    output = checked.out.read_text() + checked.err.read_text()
+    assert "the clocks differ by" in output
     assert checked.process.returncode != 0
     assert house.run("consume", f"{topic}:0", "--format", "%o\\n").stdout.split() == [*map(str, range(1500))]
 

@@ -34,8 +34,8 @@ class Workload:
         self._random = random.Random(seed)
         self._number = 0
         self._repeated = 2 if len(codecs) > 1 else 1
-        asked = {"group.id": f"watch-{topics[0]}", "isolation.level": "read_uncommitted"}  # else the end is the LSO
-        self._watch: Any = Consumer({"bootstrap.servers": bootstrap, "log_level": 0, **asked})
+        config = {"group.id": f"watch-{topics[0]}", "isolation.level": "read_uncommitted"}  # else the end is the LSO
+        self._watch: Any = Consumer({"bootstrap.servers": bootstrap, "log_level": 0, **config})
         self.end = 0
         common = {"bootstrap.servers": bootstrap, "log_level": 0, "linger.ms": 20_000}  # nothing is sent before a flush
         idempotent = {**common, "enable.idempotence": True}

@@ -68,13 +68,13 @@ def test_the_fingerprint_of_int_is_the_specifications() -> None:
 def test_the_fingerprint_is_crc_64_avro_of_the_canonical_form() -> None:
     def crc_64_avro(data: bytes) -> int:  # the specification's own code
         empty = 0xC15D213AA4D7A795
-        found = empty
+        checksum = empty
         for byte in data:
-            low = (found ^ byte) & 0xFF
+            low = (checksum ^ byte) & 0xFF
             for _ in range(8):
                 low = (low >> 1) ^ (empty if low & 1 else 0)
-            found = (found >> 8) ^ low
-        return found
+            checksum = (checksum >> 8) ^ low
+        return checksum
 
     canonical = (
         b'{"name":"tierstate.v1.OffsetRange","type":"record",'
@@ -129,13 +129,13 @@ def by_name(schema: Any) -> Any:
 
 
 def every_dataclass() -> dict[str, type]:
-    found: dict[str, type] = {}
+    classes: dict[str, type] = {}
 
     def visit(hint: Any) -> None:
         if hint is Lineage:
             visit(EpochEntry)
         elif is_dataclass(hint) and isinstance(hint, type):
-            found[hint.__name__] = hint
+            classes[hint.__name__] = hint
             for each in get_type_hints(hint).values():
                 visit(each)
         for each in get_args(hint):
@@ -143,7 +143,7 @@ def every_dataclass() -> dict[str, type]:
 
     for kind in KINDS.values():
         visit(kind)
-    return found
+    return classes
 
 
 def test_every_dataclass_has_a_schema_and_every_schema_a_dataclass() -> None:

@@ -19,10 +19,10 @@ def axe_script() -> str:
     """Return the script. A machine that cannot fetch it skips the test; with TIERSTATE_CI=1 that is a failure."""
     jars = Jars(f"axe-{RELEASE}", f"axe {RELEASE}", HERE / "axe.xml", RELEASE, sums_of(HERE / "axe.sha256"), 1)
     try:
-        found = cached(jars) / f"selenium-{RELEASE}.jar"
+        file = cached(jars) / f"selenium-{RELEASE}.jar"
     except Unavailable as error:
         if os.environ.get("TIERSTATE_CI") == "1":
             raise
         pytest.skip(str(error))
-    with ZipFile(found) as jar:
+    with ZipFile(file) as jar:
         return jar.read("axe.min.js").decode()

@@ -1,7 +1,7 @@
 """Older releases of PySpark, each in a folder of its own: fetched by pip once a machine, offline afterwards.
 
-<cache>/tierstate/pyspark-4.2.1.lock    held while a process fetches it <cache>/tierstate/pyspark-4.2.1/        for
-``PYTHONPATH``; appears whole, by one rename
+<cache>/tierstate/pyspark-4.2.1.lock    held while a process fetches it
+<cache>/tierstate/pyspark-4.2.1/        for ``PYTHONPATH``; appears whole, by one rename
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ def _bring(release: str, home: Path) -> None:
         shutil.rmtree(abandoned, ignore_errors=True)
     fresh = Path(tempfile.mkdtemp(prefix=home.name + ".", suffix=".part", dir=home.parent))
     try:
-        wanted, made = fresh / "wanted", fresh / "made"
-        wanted.write_text(f"pyspark=={release} --hash=sha256:{SUMS[release]}\n")
+        pins, made = fresh / "wanted", fresh / "made"
+        pins.write_text(f"pyspark=={release} --hash=sha256:{SUMS[release]}\n")
         pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "install", "--quiet"]
-        how = ["--no-deps", "--no-build-isolation", "--no-cache-dir", "--require-hashes", "--requirement", str(wanted)]
+        how = ["--no-deps", "--no-build-isolation", "--no-cache-dir", "--require-hashes", "--requirement", str(pins)]
         done = subprocess.run([*pip, *how, "--target", str(made)], capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise Unavailable("this PySpark cannot be fetched", release=release, said=done.stderr.strip()[-500:])

@@ -39,12 +39,12 @@ class RestCatalog(StoreServer):
 
 def sqlite_driver(folder: Path) -> Path:
     """Return the JDBC driver of SQLite that the server carries, as a jar of its own."""
-    found = folder / "sqlite-jdbc.jar"
-    with zipfile.ZipFile(_jar()) as whole, zipfile.ZipFile(found, "w") as driver:
+    jar = folder / "sqlite-jdbc.jar"
+    with zipfile.ZipFile(_jar()) as whole, zipfile.ZipFile(jar, "w") as driver:
         for name in whole.namelist():
             if name.startswith(("org/sqlite/", "META-INF/services/java.sql.Driver")):
                 driver.writestr(name, whole.read(name))
-    return found
+    return jar
 
 
 def _jar() -> Path:

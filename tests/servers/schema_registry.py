@@ -47,7 +47,7 @@ def registry(answers: Mapping[int | str, Answer]) -> Iterator[Registry]:
             pass
 
     server = _Server(("127.0.0.1", 0), Handler)
-    by_path = {f"/schemas/ids/{each}" if isinstance(each, int) else each: said for each, said in answers.items()}
+    by_path = {f"/schemas/ids/{each}" if isinstance(each, int) else each: answer for each, answer in answers.items()}
     made = Registry(f"http://127.0.0.1:{server.server_port}", by_path)
     thread = Thread(target=server.serve_forever, args=[0.01], daemon=True)
     thread.start()

@@ -1,7 +1,7 @@
 """Spark 4.1 with Iceberg's own reader, in an environment of its own: made once a machine, offline afterwards.
 
-<cache>/tierstate/spark-4.1.4.lock      held while a process makes it <cache>/tierstate/spark-4.1.4/          a virtual
-environment; appears whole, with the file `made`
+<cache>/tierstate/spark-4.1.4.lock      held while a process makes it
+<cache>/tierstate/spark-4.1.4/          a virtual environment; appears whole, with the file `made`
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ def rows_of_catalog(
     }
     if "JAVA_HOME" in os.environ:
         environment["JAVA_HOME"] = os.environ["JAVA_HOME"]
-    asked = json.dumps({"config": config, "queries": list(queries), "into": str(into)})
+    query = json.dumps({"config": config, "queries": list(queries), "into": str(into)})
     done = subprocess.run(
-        [str(python), "-c", QUERY], input=asked, env=environment, cwd=into, capture_output=True, text=True, timeout=240
+        [str(python), "-c", QUERY], input=query, env=environment, cwd=into, capture_output=True, text=True, timeout=240
     )
     assert done.returncode == 0, done.stderr[-4000:]
     return [pa.ipc.open_file(into / f"{at}.arrow").read_all() for at in range(len(queries))]

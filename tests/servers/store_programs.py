@@ -76,12 +76,12 @@ def _build(program: StoreProgram, home: Path, progress: Progress) -> None:
             command, more = [*command, f"{program.source}@{program.version}"], {}
         done = subprocess.run(command, env={**os.environ, **more}, capture_output=True, text=True, check=False)
         if done.returncode != 0 or not (fresh / program.file).exists():
-            said = (done.stderr + done.stdout).strip().splitlines()
+            lines = (done.stderr + done.stdout).strip().splitlines()
             raise Unavailable(
                 f"{program.name} could not be built",
                 command=" ".join(command[1:]),
                 exit_code=done.returncode,
-                said=said[-1] if said else "",
+                said=lines[-1] if lines else "",
             )
         fresh.rename(home)
     finally:

@@ -89,8 +89,8 @@ class StoreServer:
         deadline = time.monotonic() + START_SECONDS
         while True:
             if self._process.poll() is not None:
-                said = self._log.read_text(errors="replace").strip().splitlines()
-                raise Unavailable(f"{self._program.name} ended while it started", said=said[-1] if said else "")
+                lines = self._log.read_text(errors="replace").strip().splitlines()
+                raise Unavailable(f"{self._program.name} ended while it started", said=lines[-1] if lines else "")
             try:
                 socket.create_connection(("127.0.0.1", self._port), timeout=1).close()
                 return

@@ -59,16 +59,16 @@ class Checks:
 
     def records(self, isolation: Isolation = Isolation.READ_COMMITTED) -> list[str]:
         """Compare the records from the log start to the last acknowledged one, through both tiers."""
-        found: list[str] = []
+        wrong: list[str] = []
         with Eyes.opened(self.ground.cluster) as eyes:
             ends = self._ends(eyes, isolation)
-            for place, (end, known) in ends.items():
-                found += [
+            for place, (end, records_known) in ends.items():
+                wrong += [
                     f"{place[0]}:{place[1]} ({isolation}): {each}"
-                    for each in self._one(eyes, place, end, known, isolation)
+                    for each in self._one(eyes, place, end, records_known, isolation)
                 ]
         self.done.checks += 1
-        return found
+        return wrong
 
     def _ends(self, eyes: Eyes, isolation: Isolation) -> dict[Place, tuple[Offset, Known]]:
         """Return the end of each partition and the acknowledged records of it, while no writer writes."""
@@ -129,18 +129,18 @@ class Checks:
 
     def verify(self, strict: bool) -> list[str]:
         """Check every byte by `tierstate verify`. Unless ``strict``, findings that a sweep clears are no complaint."""
-        found = []
+        wrong = []
         for topic in {name for _, name, _ in self.ground.places()}:
-            code, said = self.ground.command("verify", topic, "--level", "3", "--json")
+            code, output = self.ground.command("verify", topic, "--level", "3", "--json")
             if code in (0, 1, 4):
-                document: dict[str, Any] = json.loads(said)
+                document: dict[str, Any] = json.loads(output)
                 self.done.verified += document["summary"]["segments"]
                 findings = [each for each in document["findings"] if not self._is_known(topic, each["what"])]
                 worst = [each for each in findings if strict or each["severity"] in ("corrupt", "gap")]
-                found += [f"verify {topic}: {each}" for each in worst]
+                wrong += [f"verify {topic}: {each}" for each in worst]
             else:
-                found.append(f"verify {topic} ended with {code}: {said[-300:]}")
-        return found
+                wrong.append(f"verify {topic} ended with {code}: {output[-300:]}")
+        return wrong
 
     def _is_known(self, topic: str, what: str) -> bool:
         """Return whether the finding is expected: records lost in an election stay, as their branch may lead again."""
@@ -150,8 +150,8 @@ class Checks:
     def alarms(self) -> list[str]:
         """Count false warnings of `describe`: they are no complaint, for it looks only once."""
         for topic, name in {topic: name for topic, name, _ in self.ground.places()}.items():
-            code, said = self.ground.command("describe", name, "--json")
-            for each in json.loads(said) if code == 0 else ():
+            code, output = self.ground.command("describe", name, "--json")
+            for each in json.loads(output) if code == 0 else ():
                 self.done.described += 1
                 # Kafka's own retention may have taken records that are kept for a minute
                 if topic.retention_ms == KEPT_MS and (each["cut_elsewhere"] or each["gaps"]):
@@ -162,7 +162,7 @@ class Checks:
         """Find objects without a live fact, and facts without their object: counted here, not by our verifier."""
         with Eyes.opened(self.ground.cluster) as eyes:
             named: set[str] = set()
-            wanted: set[str] = set()
+            needed: set[str] = set()
             places = [(name, number) for _, name, number in self.ground.places()]
             for name, partition in (*places, *((name, 0) for name in self.ground.quiet)):
                 view = _retried(partial(_view, eyes, name, partition))
@@ -170,26 +170,26 @@ class Checks:
                     each for each in view.segments.values() if each.state is not SegmentState.DELETE_SEGMENT_FINISHED
                 ]
                 named |= {each.subject.object_key for each in alive if each.subject}
-                wanted |= {object_key(each.object_key, kind) for each in view.readable for kind in ObjectKind}
+                needed |= {object_key(each.object_key, kind) for each in view.readable for kind in ObjectKind}
             keys = {each.key for each in self.ground.cluster.store.list("") if not each.key.startswith("_tierstate")}
-        found = [f"an object that no live fact explains: {key}" for key in sorted(keys) if base_of(key) not in named]
-        return found + [f"a fact names an object that is missing: {key}" for key in sorted(wanted - keys)]
+        wrong = [f"an object that no live fact explains: {key}" for key in sorted(keys) if base_of(key) not in named]
+        return wrong + [f"a fact names an object that is missing: {key}" for key in sorted(needed - keys)]
 
     def settled(self) -> list[str]:
         """Poll until there is no complaint left, or it takes too long."""
         deadline = time.monotonic() + SETTLED_S
         while True:
-            found = self.verify(strict=True) + self.objects()
-            if not found or time.monotonic() > deadline:
-                return found
+            wrong = self.verify(strict=True) + self.objects()
+            if not wrong or time.monotonic() > deadline:
+                return wrong
             self.ground.journal.read()
             time.sleep(3)
 
 
 def _view(eyes: Eyes, name: str, partition: int) -> PartitionView:
-    found = TopicIdPartition(eyes.broker.control.topic(name).topic_id, partition)
-    eyes.follower.require_fresh(eyes.follower.tier_partition(found), 0)
-    return eyes.follower.partition(found)
+    place = TopicIdPartition(eyes.broker.control.topic(name).topic_id, partition)
+    eyes.follower.require_fresh(eyes.follower.tier_partition(place), 0)
+    return eyes.follower.partition(place)
 
 
 def _retried(call: Callable[[], T]) -> T:

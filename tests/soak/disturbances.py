@@ -195,9 +195,9 @@ def group_reset(ground: Ground, chance: random.Random) -> Look:
         ground.patiently(lambda: group.stand(group.bounds()[1]))
         start = _set_back(ground, group)
         ground.until(lambda: group.bounds()[0] > start or _is_waited_for(ground, group), "an agent waits for the group")
-        known = ground.truth.snapshot((name, partition))
-        read = group.read_to(known.offsets[-1] + 1)
-        lost = [*jumped(known, start, known.offsets[-1] + 1, read)]
+        truth_now = ground.truth.snapshot((name, partition))
+        read = group.read_to(truth_now.offsets[-1] + 1)
+        lost = [*jumped(truth_now, start, truth_now.offsets[-1] + 1, read)]
         assert not lost, f"{group.group}: {lost[0]}"
         ground.given_to_groups += len(read)
     finally:
@@ -220,14 +220,14 @@ def group_left_behind(ground: Ground, chance: random.Random) -> Look:
     standing = start
 
     def read(group: PlainGroup, since: int) -> int:
-        known = ground.truth.snapshot(place)
-        end = known.offsets[-1] + 1
+        truth_now = ground.truth.snapshot(place)
+        end = truth_now.offsets[-1] + 1
         if end <= since:
             return since
-        found = group.read_to(end)
-        lost = [*jumped(known, since, end, found)]
+        records = group.read_to(end)
+        lost = [*jumped(truth_now, since, end, records)]
         assert not lost, f"{group.group}: {lost[0]}"
-        ground.given_to_groups += len(found)
+        ground.given_to_groups += len(records)
         return ground.patiently(lambda: group.stand(end))
 
     def look() -> bool:
@@ -272,8 +272,8 @@ def _set_back(ground: Ground, group: PlainGroup) -> int:
 
 def _is_waited_for(ground: Ground, group: PlainGroup) -> bool:
     name, partition = group.place
-    code, said = ground.command("describe", f"{name}:{partition}", "--json")
-    agent = json.loads(said)[0]["agent"] if code == 0 else None
+    code, output = ground.command("describe", f"{name}:{partition}", "--json")
+    agent = json.loads(output)[0]["agent"] if code == 0 else None
     return isinstance(agent, dict) and group.group in agent.get("held_by", ())
 
 
@@ -340,9 +340,9 @@ def quiet_restarted(ground: Ground, chance: random.Random) -> Look:
     ground.kafka.stop(index)
     _term_begins_after(ground, index, name, restarts)
     ground.until_in_sync()
-    found = ground.described(name)
-    read = ground.command("consume", f"{name}:0", "-n", str(found["highest_remote_offset"] + 1), "--format", "%o\\n")
-    assert read[1].split() == [str(each) for each in range(found["highest_remote_offset"] + 1)], (
+    state = ground.described(name)
+    read = ground.command("consume", f"{name}:0", "-n", str(state["highest_remote_offset"] + 1), "--format", "%o\\n")
+    assert read[1].split() == [str(each) for each in range(state["highest_remote_offset"] + 1)], (
         "what is remote is not read"
     )
     return lambda: not ground.described(name)["lineage_unknown"]
@@ -374,11 +374,11 @@ def head_lost(ground: Ground, chance: random.Random) -> Look:
         ground.until(lambda: not ground.admin.exists(tiers), "the tier-state topic is deleted")
         ground.commanded("init")
         lost = [flag for each in ground.lost_topics for flag in ("--topic-id", each)]
-        said = ground.commanded("recover", "--execute", "--agents-are-stopped", *lost, "--json", codes=(0, 4))
+        output = ground.commanded("recover", "--execute", "--agents-are-stopped", *lost, "--json", codes=(0, 4))
         ground.commanded("keep-prefix", "--execute")
-        lacking = {each["topic"] for each in json.loads(said)["partitions"] if each["gaps"] or each["missing"]}
-        assert lacking <= {*ground.quiet}, f"recover misses offsets that nobody cut away: {said}"
-        for topic in {each["topic"] for each in json.loads(said)["partitions"] if each["paused"]}:
+        lacking = {each["topic"] for each in json.loads(output)["partitions"] if each["gaps"] or each["missing"]}
+        assert lacking <= {*ground.quiet}, f"recover misses offsets that nobody cut away: {output}"
+        for topic in {each["topic"] for each in json.loads(output)["partitions"] if each["paused"]}:
             ground.commanded("resume", topic)  # the fact that it had been resumed was lost
     finally:
         for each in EVERYWHERE:
@@ -392,8 +392,8 @@ def head_lost(ground: Ground, chance: random.Random) -> Look:
 def sweep_orphans(ground: Ground) -> None:
     """Delete each orphan by its name, as a person does."""
     for topic in TOPICS:
-        found = json.loads(ground.command("sweep", ground.full(topic), "--json")[1])["found"]
-        named = [flag for each in found if each["kind"] == "orphan" for flag in ("--orphan", each["object_key"])]
+        objects = json.loads(ground.command("sweep", ground.full(topic), "--json")[1])["found"]
+        named = [flag for each in objects if each["kind"] == "orphan" for flag in ("--orphan", each["object_key"])]
         if named:
             ground.commanded("sweep", ground.full(topic), "--execute", *named, codes=(0, 1))
 

@@ -107,8 +107,8 @@ class Ground:
 
     def heard(self, since: float, event: str, name: str, partition: int, agent: int | None = None) -> list[Said]:
         """Return the agents' events about one partition."""
-        found = self.journal.since(since, event, agent, topic=name)
-        return [each for each in found if partition_of(each) == partition]
+        events = self.journal.since(since, event, agent, topic=name)
+        return [each for each in events if partition_of(each) == partition]
 
     def copied(self, since: float, name: str, partition: int, agent: int | None = None) -> list[Said]:
         return self.heard(since, "segment copied", name, partition, agent)
@@ -157,14 +157,14 @@ class Ground:
 
     def bring_store_back(self) -> list[str]:
         """Bring the store back; return the files that were made in its place, which are put aside."""
-        found: list[str] = []
+        paths: list[str] = []
         while self.away.exists():
             if self.house.store.exists():
-                found += sorted(str(each.relative_to(self.house.store)) for each in self.house.store.rglob("*"))
+                paths += sorted(str(each.relative_to(self.house.store)) for each in self.house.store.rglob("*"))
                 self.house.store.rename(self.folder / f"made-anew-{time.monotonic_ns()}")
             with suppress(OSError):  # made once more, between the two renames
                 self.away.rename(self.house.store)
-        return found
+        return paths
 
     def keep_everything(self) -> None:
         """Let nothing expire from now on."""
@@ -176,8 +176,8 @@ class Ground:
         tiers = [(self.house.tier_topic, partition, EVERYWHERE) for partition in range(2)]
         ours = [(name, partition, topic.brokers) for topic, name, partition in self.places()]
         for name, partition, brokers in (*ours, *tiers):
-            wanted = {*brokers}
-            self.until(partial(self.admin.in_sync, name, partition), f"{name} in sync", wanted.__eq__)
+            replicas = {*brokers}
+            self.until(partial(self.admin.in_sync, name, partition), f"{name} in sync", replicas.__eq__)
 
     def patiently(self, call: Callable[[], T]) -> T:
         """Call again on errors: Kafka may be in the middle of an election."""
@@ -197,9 +197,9 @@ class Ground:
         deadline = time.monotonic() + seconds
         while True:
             self.journal.read()
-            found = self.patiently(look)
-            if right(found):
-                return found
+            value = self.patiently(look)
+            if right(value):
+                return value
             if time.monotonic() > deadline:
                 raise TimeoutError(f"not in {seconds:.0f} s: {what}")
             time.sleep(0.2)
@@ -211,8 +211,8 @@ class Ground:
 
     def described(self, name: str) -> dict[str, Any]:
         """Return partition 0 as `tierstate describe` shows it."""
-        found: dict[str, Any] = json.loads(self.command("describe", f"{name}:0", "--json")[1])[0]
-        return found
+        description: dict[str, Any] = json.loads(self.command("describe", f"{name}:0", "--json")[1])[0]
+        return description
 
     def commanded(self, *arguments: str, codes: tuple[int, ...] = (0,)) -> str:
         """Return the output. Raises AssertionError if no run ended with one of these codes; code 3 is tried again."""

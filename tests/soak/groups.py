@@ -21,12 +21,12 @@ class PlainGroup:
 
     def stand(self, offset: int) -> int:
         """Set the group's offset as ``kafka-consumer-groups --reset-offsets`` does."""
-        wanted = ConsumerGroupTopicPartitions(self.group, [TopicPartition(*self.place, offset)])
+        group_offsets = ConsumerGroupTopicPartitions(self.group, [TopicPartition(*self.place, offset)])
         admin = self._admin()
-        for future in admin.alter_consumer_group_offsets([wanted]).values():
-            (found,) = future.result(30).topic_partitions
-            if found.error is not None:
-                raise KafkaException(found.error)
+        for future in admin.alter_consumer_group_offsets([group_offsets]).values():
+            (outcome,) = future.result(30).topic_partitions
+            if outcome.error is not None:
+                raise KafkaException(outcome.error)
         return offset
 
     def bounds(self) -> tuple[int, int]:
@@ -41,11 +41,11 @@ class PlainGroup:
         with self._consumer() as consumer:
             consumer.assign([TopicPartition(*self.place)])
             while not read or read[-1][0] + 1 < end:
-                found = consumer.poll(PATIENCE_S)
-                assert found is not None, f"{self.group} hears nothing after {len(read)} records"
-                if found.error() is not None:
-                    raise AssertionError(f"{self.group} does not find what it was to read: {found.error()}")
-                read.append((found.offset(), found.key(), found.value()))
+                message = consumer.poll(PATIENCE_S)
+                assert message is not None, f"{self.group} hears nothing after {len(read)} records"
+                if message.error() is not None:
+                    raise AssertionError(f"{self.group} does not find what it was to read: {message.error()}")
+                read.append((message.offset(), message.key(), message.value()))
         return read
 
     def leave(self) -> None:

@@ -79,7 +79,7 @@ def _agent(index: int, seen: list[Any]) -> dict[str, Any]:
     return {
         "agent": index,
         "lives": len(lives),
-        **{name: None if found is None else round(found.rss / MIB) for name, found in shares.items()},
+        **{name: None if figures is None else round(figures.rss / MIB) for name, figures in shares.items()},
         "longest_life_s": round(longest[-1].at - longest[0].at) if longest else 0,
         "rss_mib_an_hour": None if slope is None else round(slope),
         "threads": [min((each.threads for each in seen), default=0), max((each.threads for each in seen), default=0)],

@@ -123,15 +123,15 @@ class Soak:
     def check(self, when: str, ask: Callable[[], list[str]], say: bool = True) -> None:
         began = time.monotonic()
         try:
-            found = ask()
+            complaints = ask()
         except Exception as error:
             self._complain(f"{when}: {error}", error)
             return
-        for each in found:
+        for each in complaints:
             self._complain(f"{when}: {each}")
         if say:
             took = time.monotonic() - began
-            self.say(f"{began - self.began:6.0f} s  checked {when} ({took:.0f} s): {len(found)} complaints")
+            self.say(f"{began - self.began:6.0f} s  checked {when} ({took:.0f} s): {len(complaints)} complaints")
 
     def _stop_writers(self) -> list[str]:
         """Stop the writers at rest: a record in flight would come into the log, unknown to the truth."""

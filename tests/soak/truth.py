@@ -73,15 +73,15 @@ class Truth:
 
     def acknowledged(self, place: Place, number: int, offset: int, timestamp: int) -> None:
         with self._lock:
-            known = self.known.setdefault(place, Known())
+            partition = self.known.setdefault(place, Known())
             self.written += 1
             if offset < 0:
-                known.unplaced.add(number)
+                partition.unplaced.add(number)
                 return
-            at = bisect_left(known.offsets, offset)
-            known.offsets.insert(at, offset)
-            known.numbers.insert(at, number)
-            known.times.insert(at, timestamp)
+            at = bisect_left(partition.offsets, offset)
+            partition.offsets.insert(at, offset)
+            partition.numbers.insert(at, number)
+            partition.times.insert(at, timestamp)
 
     def unanswered(self, place: Place, number: int) -> None:
         with self._lock:
@@ -94,20 +94,20 @@ class Truth:
     def forget_below(self, place: Place, offset: int) -> None:
         """Forget the records below an offset, to which no log start will come back."""
         with self._lock:
-            known = self.known.setdefault(place, Known())
-            at = bisect_left(known.offsets, offset)
-            for number in known.numbers[:at]:
+            partition = self.known.setdefault(place, Known())
+            at = bisect_left(partition.offsets, offset)
+            for number in partition.numbers[:at]:
                 self.transaction_of.pop(number, None)
-            del known.offsets[:at], known.numbers[:at], known.times[:at]
+            del partition.offsets[:at], partition.numbers[:at], partition.times[:at]
 
     def forget_from(self, place: Place, offset: int) -> None:
         """Forget a lost branch of the log. Records that were acknowledged without an offset may be in it, or not."""
         with self._lock:
-            known = self.known.setdefault(place, Known())
-            at = bisect_left(known.offsets, offset)
-            del known.offsets[at:], known.numbers[at:], known.times[at:]
-            known.doubtful |= known.unplaced
-            known.unplaced.clear()
+            partition = self.known.setdefault(place, Known())
+            at = bisect_left(partition.offsets, offset)
+            del partition.offsets[at:], partition.numbers[at:], partition.times[at:]
+            partition.doubtful |= partition.unplaced
+            partition.unplaced.clear()
 
     def fate(self, number: int) -> str:
         return self.fates.get(self.transaction_of.get(number, PLAIN), COMMITTED)
@@ -119,7 +119,7 @@ def complaints(
     """Yield the differences between ``read`` and the truth of ``[start, end)``; none means that they are equal."""
     first, stop = bisect_left(known.offsets, start), bisect_left(known.offsets, end)
     expected = dict(zip(known.offsets[first:stop], known.numbers[first:stop], strict=True))
-    found: dict[int, int] = {}
+    numbers_read: dict[int, int] = {}
     for (offset, key, value), before in zip(read, [None, *read], strict=False):
         number = number_of(value)
         if before is not None and before[0] >= offset:
@@ -127,13 +127,13 @@ def complaints(
         if number is None or (key, value) != (key_of(number), value_of(number)):
             yield f"offset {offset} holds what nobody wrote: {key[:20]!r} {value[:40]!r}"
             continue
-        found[offset] = number
-    numbers = [*found.values()]
+        numbers_read[offset] = number
+    numbers = [*numbers_read.values()]
     if len(set(numbers)) != len(numbers):
         yield f"read twice: {_some(each for each in set(numbers) if numbers.count(each) > 1)}"
     if numbers != sorted(numbers):
         yield "records are not in the order they were written in"
-    yield from _differences(truth, known, expected, found, committed)
+    yield from _differences(truth, known, expected, numbers_read, committed)
 
 
 def _differences(
@@ -165,10 +165,10 @@ def _differences(
 
 def jumped(known: Known, start: int, end: int, read: Sequence[Record]) -> Iterator[str]:
     """Yield a complaint if a consumer at ``start`` did not get all records that were acknowledged below ``end``."""
-    given = {offset: number_of(value) for offset, _, value in read}
+    numbers_read = {offset: number_of(value) for offset, _, value in read}
     first, stop = bisect_left(known.offsets, start), bisect_left(known.offsets, end)
     expected = dict(zip(known.offsets[first:stop], known.numbers[first:stop], strict=True))
-    if lost := {offset for offset, number in expected.items() if given.get(offset) != number}:
+    if lost := {offset for offset, number in expected.items() if numbers_read.get(offset) != number}:
         yield f"{len(lost)} of {len(expected)} records from {start} on were jumped over, at offsets {_some(lost)}"
 
 
@@ -181,5 +181,5 @@ def digest(records: Iterable[Record]) -> str:
 
 
 def _some(which: Iterable[int]) -> str:
-    found = sorted(which)
-    return ", ".join(map(str, found[:SHOWN])) + (", …" if len(found) > SHOWN else "")
+    ordered = sorted(which)
+    return ", ".join(map(str, ordered[:SHOWN])) + (", …" if len(ordered) > SHOWN else "")

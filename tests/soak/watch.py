@@ -61,10 +61,10 @@ class Watch:
         with self.file.open("w") as lines:
             while True:
                 for agent, pid in self.pids().items():
-                    found = look(pid, agent, round(time.monotonic() - self._began, 1))
-                    if found is not None:
-                        self.seen.append(found)
-                        lines.write(json.dumps(asdict(found)) + "\n")
+                    figures = look(pid, agent, round(time.monotonic() - self._began, 1))
+                    if figures is not None:
+                        self.seen.append(figures)
+                        lines.write(json.dumps(asdict(figures)) + "\n")
                 lines.flush()
                 if self._over.wait(self.every_s):
                     return
@@ -76,21 +76,21 @@ def growth(seen: Sequence[Figures]) -> list[str]:
     Rule: never more than `MOST_FDS` and `MOST_THREADS`; and in a life of `LONG_S` or more the median of the last
     quarter is at most a quarter above the median of the second one, and 16.
     """
-    found = []
+    growths = []
     for pid in sorted({each.pid for each in seen}):
         life = [each for each in seen if each.pid == pid]
         who = f"agent {life[0].agent} (pid {pid})"
         for what, most in (("fds", MOST_FDS), ("threads", MOST_THREADS)):
             numbers = [getattr(each, what) for each in life]
             if max(numbers) > most:
-                found.append(f"{who} had {max(numbers)} {what}")
+                growths.append(f"{who} had {max(numbers)} {what}")
             if life[-1].at - life[0].at < LONG_S or len(life) < 8:
                 continue
             quarter = len(life) // 4
             early, late = median(numbers[quarter : 2 * quarter]), median(numbers[-quarter:])
             if late > early * 1.25 + 16:
-                found.append(f"{who}: {what} grew from {early:.0f} to {late:.0f}")
-    return found
+                growths.append(f"{who}: {what} grew from {early:.0f} to {late:.0f}")
+    return growths
 
 
 def slope_mib_an_hour(seen: Sequence[Figures]) -> float | None:
@@ -108,5 +108,5 @@ def at_share(seen: Sequence[Figures], share: float) -> Figures | None:
     """Return the figures nearest to this share of the observed time."""
     if not seen:
         return None
-    wanted = seen[0].at + share * (seen[-1].at - seen[0].at)
-    return min(seen, key=lambda each: abs(each.at - wanted))
+    moment = seen[0].at + share * (seen[-1].at - seen[0].at)
+    return min(seen, key=lambda each: abs(each.at - moment))

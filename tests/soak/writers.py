@@ -150,23 +150,23 @@ class TransactionWriter(SoakWriter):
     def turn(self) -> None:
         name = next(NUMBERS)
         self.truth.fates[name] = OPEN
-        asked = False
+        commit = False
         try:
             self.client.begin_transaction()
             for _ in range(self.random.randint(1, max(2, int(self.rate)))):
                 self.truth.transaction_of[self.send()] = name
-            asked = self.random.random() >= ABORTS
-            if asked:
+            commit = self.random.random() >= ABORTS
+            if commit:
                 self._until_done(lambda: self.client.commit_transaction(10))
             else:
                 self._until_done(lambda: self.client.abort_transaction(10))
-            self._ended(name, COMMITTED if asked else ABORTED)
+            self._ended(name, COMMITTED if commit else ABORTED)
         except KafkaException as error:
             if error.args[0].txn_requires_abort():
                 self._until_done(lambda: self.client.abort_transaction(10))
                 self._ended(name, ABORTED)
                 return
-            self._ended(name, UNKNOWN if asked else ABORTED)  # the next init_transactions ends it, one way or the other
+            self._ended(name, UNKNOWN if commit else ABORTED)  # the next init_transactions ends it, either way
             self.reopen()
 
     def come_to_rest(self) -> None:

@@ -25,12 +25,12 @@ def main(options: dict[str, str], flags: str, pause_s: float, config: dict[str, 
         Path(flags, f"task-{os.getpid()}-{time.monotonic_ns()}").touch()
         for batch in batches:
             for row in batch.to_pylist():
-                found = seen.setdefault(row["partition"], [0, 0, 0])
-                found[0] += 1
-                found[1] += row["offset"]
-                found[2] += zlib.crc32(b"%d %s %s" % (row["offset"], row["key"], row["value"]))
+                sums = seen.setdefault(row["partition"], [0, 0, 0])
+                sums[0] += 1
+                sums[1] += row["offset"]
+                sums[2] += zlib.crc32(b"%d %s %s" % (row["offset"], row["key"], row["value"]))
             time.sleep(pause_s)
-        columns = [[partition, *found] for partition, found in seen.items()]
+        columns = [[partition, *sums] for partition, sums in seen.items()]
         yield pa.RecordBatch.from_pydict(
             {name: [each[at] for each in columns] for at, name in enumerate(("partition", "count", "offsets", "sums"))}
         )

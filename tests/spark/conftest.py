@@ -75,12 +75,12 @@ def record(number: int) -> dict[str, Any]:
 
 def rows_of(frame: DataFrame) -> list[Record]:
     """Return rows as the oracle consumer has them, by partition and offset."""
-    found = []
+    records = []
     names = frame.columns
     for row in frame.collect():
         value = dict(zip(names, row, strict=True))
         headers = value.get("headers")
-        found.append(
+        records.append(
             (
                 _bytes(value["key"]),
                 _bytes(value["value"]),
@@ -92,7 +92,7 @@ def rows_of(frame: DataFrame) -> list[Record]:
                 None if headers is None else [(each["key"], _bytes(each["value"])) for each in headers],
             )
         )
-    return sorted(found, key=lambda record: record[3:5])
+    return sorted(records, key=lambda record: record[3:5])
 
 
 def _bytes(value: bytes | bytearray | None) -> bytes | None:

@@ -96,9 +96,9 @@ class SparkCluster:
         ends = time.monotonic() + PATIENCE_S
         log = self.folder / f"{name}.log"
         while time.monotonic() < ends:
-            found = re.search(pattern, log.read_text(errors="replace"))
-            if found:
-                return found[1]
+            match = re.search(pattern, log.read_text(errors="replace"))
+            if match:
+                return match[1]
             time.sleep(0.1)
         raise AssertionError(f"{name} did not start:\n{log.read_text(errors='replace')[-3000:]}")
 
@@ -144,16 +144,16 @@ def make_environment(folder: Path, wheel: Path, extras: Sequence[str] = ("spark"
 
 def needed(name: str, extras: Sequence[str] = ()) -> set[str]:
     """Return the names of the distributions that pip would install."""
-    found: dict[str, set[str]] = {}
+    names: dict[str, set[str]] = {}
     waiting = [(name, tuple(extras))]
     while waiting:
         each, wanted = waiting.pop()
-        new = {"", *wanted} - found.get(each, set())  # an extra may name another extra of its own distribution
+        new = {"", *wanted} - names.get(each, set())  # an extra may name another extra of its own distribution
         if each in WITHOUT or not new:
             continue
-        found.setdefault(each, set()).update(new)
+        names.setdefault(each, set()).update(new)
         for text in importlib.metadata.requires(each) or ():
             required = Requirement(text)
             if required.marker is None or any(required.marker.evaluate({"extra": extra}) for extra in new):
                 waiting.append((required.name, tuple(required.extras)))
-    return set(found)
+    return set(names)

@@ -32,15 +32,15 @@ def run(
     ``meanwhile`` is called in every batch before its records are kept (in ``into``): its error fails the batch, which
     is not committed then.
     """
-    found: Batches = {} if into is None else into
+    batches: Batches = {} if into is None else into
 
     def keep(frame: DataFrame, number: int) -> None:
         meanwhile(number)
-        found[number] = rows_of(frame)
+        batches[number] = rows_of(frame)
 
     frame = spark.readStream.format(source).options(**options).load()
     ends(frame.writeStream.foreachBatch(keep).option("checkpointLocation", str(checkpoint)))
-    return found
+    return batches
 
 
 def ends(writer: DataStreamWriter) -> None:
@@ -63,5 +63,5 @@ def places_of(batches: Batches) -> list[tuple[int, int]]:
 
 def offsets_of(checkpoint: Path, batch: int) -> dict[str, Any]:
     """Return the end offsets of this batch, as the checkpoint has them."""
-    found: dict[str, Any] = json.loads((checkpoint / "offsets" / str(batch)).read_text().splitlines()[-1])
-    return found
+    offsets: dict[str, Any] = json.loads((checkpoint / "offsets" / str(batch)).read_text().splitlines()[-1])
+    return offsets

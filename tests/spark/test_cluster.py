@@ -57,9 +57,9 @@ class Job:
 
     def found(self) -> list[list[int]]:
         self.process.wait(PATIENCE_S)
-        said = self.output.read_text()
-        assert self.process.returncode == 0, said
-        line = next(line for line in said.splitlines() if line.startswith('{"found"'))
+        printed_text = self.output.read_text()
+        assert self.process.returncode == 0, printed_text
+        line = next(line for line in printed_text.splitlines() if line.startswith('{"found"'))
         # a process that is killed may have written the rest of the line
         answer: list[list[int]] = json.JSONDecoder().raw_decode(line)[0]["found"]
         return answer
@@ -96,7 +96,7 @@ class Site:
         flags, events = self.folder / f"flags-{number}", self.folder / "events"
         flags.mkdir()
         events.mkdir(exist_ok=True)
-        given = {"options": options, "flags": str(flags), "pause_s": pause_s, "config": {}}
+        request = {"options": options, "flags": str(flags), "pause_s": pause_s, "config": {}}
         more = {
             "spark.executor.memory": "512m",
             "spark.driver.memory": "512m",
@@ -113,7 +113,7 @@ class Site:
         if not archive:
             command = re.sub(r"  --archives .*\n", "", command).replace("./environment", f"{self.folder}/environment")
         conf = " ".join(f"--conf {name}={value}" for name, value in more.items())
-        command = re.sub(r"job\.py\s*$", f"{conf} job.py '{json.dumps(given)}'", command)
+        command = re.sub(r"job\.py\s*$", f"{conf} job.py '{json.dumps(request)}'", command)
         environment = plain_environment(self.folder) | CREDENTIALS
         environment["PATH"] = f"{SPARK_HOME / 'bin'}:{environment['PATH']}"
         output = self.folder / f"job-{number}.log"
@@ -183,30 +183,30 @@ def tiered(site: Site, name: str) -> tuple[TieredCluster, str]:
 
 def expected(records: int = RECORDS) -> list[list[int]]:
     """Return the records that `TieredCluster.produce` wrote."""
-    found = []
+    records_expected = []
     for partition in range(PARTITIONS):
         values = [f"{partition}/{number} ".ljust(200, ".").encode() for number in range(records)]
         sums = sum(zlib.crc32(b"%d %d %s" % (number, number, values[number])) for number in range(records))
-        found.append([partition, records, sum(range(records)), sums])
-    return found
+        records_expected.append([partition, records, sum(range(records)), sums])
+    return records_expected
 
 
 def test_a_cluster_that_has_tierstate_from_an_archive_reads_what_was_written(site: Site) -> None:
     cluster, topic = tiered(site, "plain")
     job = site.submit(site.options(topic, cluster), archive=True)
     assert job.found() == expected()
-    said = [log.read_text(errors="replace") for log in site.spark.folder.rglob("stderr")]
-    assert len(said) == 2, "both workers had an executor"
-    assert not any("compiled its kernels" in each for each in said), "the archive's kernels were not found"
+    logs = [log.read_text(errors="replace") for log in site.spark.folder.rglob("stderr")]
+    assert len(logs) == 2, "both workers had an executor"
+    assert not any("compiled its kernels" in each for each in logs), "the archive's kernels were not found"
 
 
 def test_the_secret_of_the_store_is_in_no_page_no_log_and_no_event(site: Site) -> None:
     cluster, topic = tiered(site, "secret")
     job = site.submit(site.options(topic, cluster))
     assert job.found() == expected()
-    told = [job.output, *(file for file in (site.folder / "events").rglob("*") if file.is_file())]
-    told += [file for file in site.spark.folder.rglob("std*") if file.is_file()] + list(site.spark.folder.glob("*.log"))
-    lines = [f"{file}: {line}" for file in told for line in file.read_text(errors="replace").splitlines()]
+    logs = [job.output, *(file for file in (site.folder / "events").rglob("*") if file.is_file())]
+    logs += [file for file in site.spark.folder.rglob("std*") if file.is_file()] + list(site.spark.folder.glob("*.log"))
+    lines = [f"{file}: {line}" for file in logs for line in file.read_text(errors="replace").splitlines()]
     assert [line for line in lines if SECRET in line] == []
 
 

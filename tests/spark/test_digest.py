@@ -42,8 +42,8 @@ def test_spark_digests_what_a_consumer_saw_range_by_range(spark: SparkSession, t
         DigestRange(orders.name, 1, 240, 260),
         DigestRange(orders.name, 1, 7, 7),
     ]
-    found = digest_via_spark(tiers.options(isolation="read_uncommitted"), ranges, session=spark)
-    assert found == {each: digest_of(orders.of(each.partition, each.start, each.end)) for each in ranges}
+    digests = digest_via_spark(tiers.options(isolation="read_uncommitted"), ranges, session=spark)
+    assert digests == {each: digest_of(orders.of(each.partition, each.start, each.end)) for each in ranges}
 
 
 def batch(*records: tuple[str, int, int]) -> pa.RecordBatch:

@@ -63,8 +63,8 @@ def test_what_was_condemned_before_the_lease_is_not_planned(
     tiers: Tiers, copied: tuple[str, list[RemoteSegment]]
 ) -> None:
     name, segments = copied
-    asked = options(tiers, name)
-    with open_log(asked, SystemClock()) as log:
+    query_options = options(tiers, name)
+    with open_log(query_options, SystemClock()) as log:
 
         def late(ranges: Mapping[TopicPartition, Extent]) -> bool:
             expire(tiers, segments[0])
@@ -72,7 +72,7 @@ def test_what_was_condemned_before_the_lease_is_not_planned(
             assert log.reader.view(name, 0).leases, "planned by a view that may be older than the lease"
             return written
 
-        planned = [split for group in groups(asked, log.reader, log.partitions, late) for split in group]
+        planned = [split for group in groups(query_options, log.reader, log.partitions, late) for split in group]
     ids = {part.segment.segment_id for split in planned for part in split.parts if part.segment is not None}
     assert ids == {segment.segment_id for segment in segments[1:]}
 

@@ -92,8 +92,8 @@ def test_a_range_is_cut_where_groups_end_and_nothing_is_lost() -> None:
     parts = tuple(PlannedPart(OffsetRange(Offset(at), Offset(at + 9)), None) for at in range(0, 70, 10))
     ranges = [PlannedRange(replace(split(0), end=Offset(70), parts=parts), 1.0) for _ in range(2)]
     cuts = Groups(target=46, largest=60)
-    found = [(each.start, each.end, begins) for whole in ranges for each, begins in whole.cut(cuts)]
-    assert found == [(0, 50, True), (50, 70, True), (0, 20, False), (20, 70, True)]
+    cut_ranges = [(each.start, each.end, begins) for whole in ranges for each, begins in whole.cut(cuts)]
+    assert cut_ranges == [(0, 50, True), (50, 70, True), (0, 20, False), (20, 70, True)]
 
 
 def test_large_batches_are_cut_to_what_spark_likes() -> None:
@@ -122,13 +122,13 @@ def planned_locally(tiers: Tiers, topic_name: str) -> Callable[..., tuple[str, B
         tiers.produce(name, 0, [{"value": os.urandom(100)} for _ in range(300)])
         if copied:
             tiers.copy(name, 0)
-        given = tiers.options(
+        option_values = tiers.options(
             subscribe=name,
             tierstate__tier="local",
             columns="offset,value",
             endingOffsets=f'{{"{name}":{{"0":200}}}}',
         )
-        reader = BatchReader(parse_options(given))
+        reader = BatchReader(parse_options(option_values))
         planned = reader.partitions()
         expected = [(record[4], record[1]) for record in tiers.consumed(name)][:200]
         return name, *pickle.loads(pickle.dumps((reader, planned))), expected
@@ -137,12 +137,12 @@ def planned_locally(tiers: Tiers, topic_name: str) -> Callable[..., tuple[str, B
 
 
 def read(reader: BatchReader, planned: list[InputPartition]) -> Rows:
-    found = []
+    records = []
     for partition in planned:
         for batch in reader.read(partition):
             assert batch.schema.equals(record_schema(columns=("offset", "value")))
-            found += list(zip(batch["offset"].to_pylist(), batch["value"].to_pylist(), strict=True))
-    return found
+            records += list(zip(batch["offset"].to_pylist(), batch["value"].to_pylist(), strict=True))
+    return records
 
 
 Planned = Callable[..., tuple[str, BatchReader, list[Any], Rows]]

@@ -46,8 +46,8 @@ def test_chosen_columns_alone_are_decoded_in_the_order_asked_for(
 ) -> None:
     frame = load(spark, tiers, subscribe=orders.name, columns="value,partition,offset")
     assert frame.columns == ["value", "partition", "offset"]
-    found = sorted((row[1], row[2], None if row[0] is None else bytes(row[0])) for row in frame.collect())
-    assert found == [(record[3], record[4], record[1]) for record in orders.uncommitted]
+    rows = sorted((row[1], row[2], None if row[0] is None else bytes(row[0])) for row in frame.collect())
+    assert rows == [(record[3], record[4], record[1]) for record in orders.uncommitted]
 
 
 def test_exactly_the_offsets_asked_for_from_both_tiers(spark: SparkSession, tiers: Tiers, orders: Orders) -> None:
@@ -75,10 +75,10 @@ def test_a_wrong_option_and_an_unknown_topic_are_named_to_the_user(spark: SparkS
 def test_our_sentence_is_last_and_not_behind_how_the_code_came_to_it(spark: SparkSession, tiers: Tiers) -> None:
     with pytest.raises(PySparkException) as raised:
         load(spark, tiers, subscribe="there-is-no-such-topic").collect()
-    said = str(raised.value)
-    assert said.count("Traceback") == 1
-    assert "planning.py" not in said, "the code between Spark and the sentence"
-    last = said.partition("SQLSTATE")[0].strip().splitlines()[-1]
+    message = str(raised.value)
+    assert message.count("Traceback") == 1
+    assert "planning.py" not in message, "the code between Spark and the sentence"
+    last = message.partition("SQLSTATE")[0].strip().splitlines()[-1]
     assert last.startswith("tierstate.state.errors.UnknownTopic: ")
     assert "topic=there-is-no-such-topic" in last
 
@@ -89,8 +89,8 @@ def test_a_schema_of_some_columns_in_any_order_is_all_that_is_read(
     declared = spark.read.format("tierstate").schema("offset long, headers array<struct<key:string,value:binary>>")
     frame = declared.options(**tiers.options(subscribe=orders.name)).load()
     assert frame.columns == ["offset", "headers"]
-    found = [(row[0], row[1] and [(each["key"], each["value"]) for each in row[1]]) for row in frame.collect()]
-    assert sorted(found, key=lambda row: row[0]) == sorted(
+    rows = [(row[0], row[1] and [(each["key"], each["value"]) for each in row[1]]) for row in frame.collect()]
+    assert sorted(rows, key=lambda row: row[0]) == sorted(
         [(record[4], record[7]) for record in orders.uncommitted], key=lambda row: row[0]
     )
 

@@ -26,25 +26,25 @@ def loaded_by(program: str) -> set[str]:
 
 
 def test_a_session_that_learns_the_name_of_the_source_loads_nothing_that_reads() -> None:
-    found = loaded_by("import tierstate.spark.source")
-    assert not found & {"numba", "boto3", "kafka", "confluent_kafka", "pydantic"}
+    modules = loaded_by("import tierstate.spark.source")
+    assert not modules & {"numba", "boto3", "kafka", "confluent_kafka", "pydantic"}
 
 
 def test_an_executor_loads_neither_settings_nor_what_speaks_to_kafka() -> None:
     reader = pickle.dumps(BatchReader(parse_options(OPTIONS)))
-    found = loaded_by(
+    modules = loaded_by(
         f"import pickle\nreader = pickle.loads({reader!r})\n"
         "from tierstate.fetch.piece import records\nfrom tierstate.fetch.split import read_split"
     )
-    assert not found & {"boto3", "kafka", "confluent_kafka", "pydantic"}
+    assert not modules & {"boto3", "kafka", "confluent_kafka", "pydantic"}
 
 
 def test_a_planner_loads_no_decoder() -> None:
-    found = loaded_by(
+    modules = loaded_by(
         "import tierstate.spark.planning, tierstate.broker.tier_topic_setup\n"
         "import tierstate.follower.open, tierstate.fetch.open, tierstate.storage.open"
     )
-    assert not found & {"numba", "boto3"}
+    assert not modules & {"numba", "boto3"}
 
 
 def test_what_travels_to_executors_shows_no_secret() -> None:

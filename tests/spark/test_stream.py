@@ -43,18 +43,18 @@ def next_batch(reader: StreamReader, start: Json) -> Json:
 
 
 def through_json(offsets: Json) -> Json:
-    found: Json = json.loads(json.dumps(offsets))
-    return found
+    decoded: Json = json.loads(json.dumps(offsets))
+    return decoded
 
 
 def read(reader: StreamReader, start: Json, end: Json) -> Places:
     """Return topic, partition and offset of every record."""
-    found: Places = []
+    places: Places = []
     for partition in reader.partitions(start, end):
         for batch in reader.read(partition):
             rows = zip(*(batch.column(name).to_pylist() for name in ("topic", "partition", "offset")), strict=True)
-            found += [(str(topic), int(number), int(offset)) for topic, number, offset in rows]
-    return sorted(found)
+            places += [(str(topic), int(number), int(offset)) for topic, number, offset in rows]
+    return sorted(places)
 
 
 def offsets(found: Json, topic: str) -> dict[str, int]:
@@ -70,12 +70,12 @@ def new_topic(tiers: Tiers, what: str, counts: list[int]) -> str:
 
 def test_a_stream_without_a_checkpoint_begins_where_it_is_told(opened: Open, tiers: Tiers) -> None:
     name = new_topic(tiers, "start", [30, 0])
-    for said, expected in (
+    for option_value, expected in (
         ("earliest", {"0": 0, "1": 0}),
         ("latest", {"0": 30, "1": 0}),
         (json.dumps({name: {"0": 7, "1": -1}}), {"0": 7, "1": 0}),
     ):
-        assert offsets(opened(subscribe=name, startingOffsets=said).initialOffset(), name) == expected
+        assert offsets(opened(subscribe=name, startingOffsets=option_value).initialOffset(), name) == expected
     assert offsets(opened(subscribe=name).initialOffset(), name) == {"0": 30, "1": 0}  # as Spark's Kafka source
 
 
@@ -143,13 +143,13 @@ def test_a_batch_waits_for_enough_offsets_or_for_its_delay(opened: Open, tiers: 
 def test_bytes_of_a_batch_are_those_of_its_segments(opened: Open, tiers: Tiers, orders: Orders) -> None:
     """Sizes come from the tier-state topic; local offsets count as large as remote ones."""
     reader = opened(assign=json.dumps({orders.name: [0]}), startingOffsets="earliest", maxBytesPerTrigger="16KiB")
-    start, sizes, found = reader.initialOffset(), [], []
+    start, sizes, places = reader.initialOffset(), [], []
     while (end := next_batch(reader, start)) != start:
         batch = read(reader, start, end)
-        found += batch
+        places += batch
         sizes.append(len(batch))
         start = end
-    assert [(partition, offset) for _, partition, offset in found] == [each[3:5] for each in orders.of(0)]
+    assert [(partition, offset) for _, partition, offset in places] == [each[3:5] for each in orders.of(0)]
     assert 3 <= len(sizes) <= 6
     assert max(sizes[:-1]) < 2 * min(sizes[:-1])
 
@@ -205,8 +205,8 @@ def test_a_batch_that_was_planned_on_the_broker_is_read_although_it_is_trimmed_b
     planned = reader.partitions(start, end)
     tiers.copy(name, 0)
     tiers.trim(name, 0, 200)
-    found = [offset for each in planned for batch in reader.read(each) for offset in batch.column("offset").to_pylist()]
-    assert found == list(range(400))
+    read_ = [offset for each in planned for batch in reader.read(each) for offset in batch.column("offset").to_pylist()]
+    assert read_ == list(range(400))
 
 
 def test_records_that_are_gone_fail_the_stream_unless_that_is_forgiven(opened: Open, tiers: Tiers) -> None:

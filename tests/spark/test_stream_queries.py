@@ -116,7 +116,7 @@ def test_a_job_that_is_killed_and_started_again_loses_and_repeats_nothing(
     rest = options | {"maxOffsetsPerTrigger": "400"}  # a batch takes a second or more, whatever is in it
     frame = spark.readStream.format("tierstate").options(**rest).load().select("partition", "offset")
     ends(frame.writeStream.format("json").option("path", str(out)).option("checkpointLocation", str(checkpoint)))
-    found = spark.read.schema("partition int, offset long").json(str(out)).collect()
-    assert sorted(tuple(row) for row in found) == [
+    rows = spark.read.schema("partition int, offset long").json(str(out)).collect()
+    assert sorted(tuple(row) for row in rows) == [
         (partition, offset) for partition in (0, 1) for offset in range(RECORDS)
     ]

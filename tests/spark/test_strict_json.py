@@ -25,8 +25,8 @@ WHITESPACE = b" \t\n\r"
 def by_spark(spark: SparkSession, values: list[bytes | None], ddl: str) -> list[tuple[bytes | None, bool, bool, bool]]:
     """Return each value, whether it is corrupt for us and for Spark, and whether the two rows are the same."""
     form = Form("json", ddl)
-    found = form.reader(None).of(pa.array(values, pa.binary()))
-    table = pa.table({"v": pa.array(values, pa.binary()), "ours": found.column, "corrupt": found.corrupt})
+    arrow_column = form.reader(None).of(pa.array(values, pa.binary()))
+    table = pa.table({"v": pa.array(values, pa.binary()), "ours": arrow_column.column, "corrupt": arrow_column.corrupt})
     kinds = [StructField("v", BinaryType()), StructField("ours", from_arrow_type(form.kind()))]
     frame = spark.createDataFrame(table, schema=StructType([*kinds, StructField("corrupt", BooleanType())]))
     options = {"timeZone": "UTC", "mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
@@ -34,8 +34,8 @@ def by_spark(spark: SparkSession, values: list[bytes | None], ddl: str) -> list[
     frame = frame.withColumn("theirs", theirs)
     row = frame["theirs"].dropFields(CORRUPT)
     same = frame["ours"].cast("string").eqNullSafe(row.cast("string")) & F.to_json("ours").eqNullSafe(F.to_json(row))
-    said = frame.select("v", "corrupt", frame["theirs"][CORRUPT].isNotNull(), same).collect()
-    return [tuple(each) for each in said]
+    rows = frame.select("v", "corrupt", frame["theirs"][CORRUPT].isNotNull(), same).collect()
+    return [tuple(each) for each in rows]
 
 
 def goes_on(reader: Reader, value: bytes) -> bool:

@@ -238,7 +238,7 @@ def consume_all(bootstrap: str, name: str, isolation: str) -> list[Record]:
     consumer = Consumer(config)
     partitions = consumer.list_topics(name, timeout=60).topics[name].partitions
     consumer.assign([TopicPartition(name, number, 0) for number in partitions])
-    found: list[Record] = []
+    records: list[Record] = []
     ended = 0
     while ended < len(partitions):
         message = consumer.poll(30)
@@ -248,7 +248,7 @@ def consume_all(bootstrap: str, name: str, isolation: str) -> list[Record]:
             ended += 1
             continue
         kind, at = message.timestamp()
-        found.append(
+        records.append(
             (
                 message.key(),
                 message.value(),
@@ -261,4 +261,4 @@ def consume_all(bootstrap: str, name: str, isolation: str) -> list[Record]:
             )
         )
     consumer.close()
-    return sorted(found, key=lambda record: record[3:5])
+    return sorted(records, key=lambda record: record[3:5])

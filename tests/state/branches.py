@@ -62,8 +62,8 @@ class Branches:
     def log_start(self, build: Build, epoch: int, offset: int, lineage: Lineage | None = None) -> LogStartAdvanced:
         """Return the log start of this epoch's term, at a position of its own."""
         term = build.term(epoch, 10 * epoch)
-        said = below(self.lineage(epoch) if lineage is None else lineage, Offset(offset))
-        return LogStartAdvanced(build.partition, Offset(offset), term, offset, "retention-time", NOW, said)
+        epochs = below(self.lineage(epoch) if lineage is None else lineage, Offset(offset))
+        return LogStartAdvanced(build.partition, Offset(offset), term, offset, "retention-time", NOW, epochs)
 
     def segment(self, build: Build, number: int, epoch: int, start: int, end: int) -> RemoteSegment:
         """Return the segment of offsets start..end of that leader's log."""

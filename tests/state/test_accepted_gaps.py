@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 
 
 def accepted(build: Build, start: int, end: int, lineage: Lineage | None = None, number: int = 9) -> LiveFact:
-    known = Lineage.of((0, 0)) if lineage is None else lineage
+    epochs = Lineage.of((0, 0)) if lineage is None else lineage
     offsets = OffsetRange(Offset(start), Offset(end))
     return build.live(
-        90 + number, GapAccepted(build.partition, build.fact_id(number), offsets, known, "lost", "ops", NOW)
+        90 + number, GapAccepted(build.partition, build.fact_id(number), offsets, epochs, "lost", "ops", NOW)
     )
 
 
 def view_of(build: Build, *facts: LiveFact, lineage: Lineage | None = None) -> PartitionView:
     """Return a view with log start 10 and remote 10..99 and 120..199; no tier has 100..119."""
     term = build.term(1, 0)
-    known = [build.leader(0, 1, lineage=lineage), build.log_start(1, term, 10)]
+    facts_before = [build.leader(0, 1, lineage=lineage), build.log_start(1, term, 10)]
     for at, (start, end) in enumerate([(0, 99), (120, 199)], 1):
-        known += [build.started(2 * at, at, term, start, end), build.finished(2 * at + 1, at, term, start, end)]
-    return build.view(*known, *facts)
+        facts_before += [build.started(2 * at, at, term, start, end), build.finished(2 * at + 1, at, term, start, end)]
+    return build.view(*facts_before, *facts)
 
 
 @pytest.mark.parametrize("tier", [Tier.AUTO, Tier.REMOTE, Tier.PREFER_REMOTE])
@@ -76,8 +76,8 @@ def test_an_accepted_gap_covers_nothing(build: Build) -> None:
 
 
 def test_what_was_accepted_on_another_branch_holds_up_to_where_it_parted(build: Build) -> None:
-    said = Lineage.of((0, 0), (1, 105))
-    view = view_of(build, accepted(build, 100, 119, said), lineage=Lineage.of((0, 0), (2, 110)))
+    epochs = Lineage.of((0, 0), (1, 105))
+    view = view_of(build, accepted(build, 100, 119, epochs), lineage=Lineage.of((0, 0), (2, 110)))
     with pytest.raises(LogGap) as error:
         route(view, bounds(180, 300), 100)
     assert error.value.start == 105

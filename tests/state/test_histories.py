@@ -201,13 +201,13 @@ class Agent:
         states = [SegmentState.COPY_SEGMENT_FINISHED, SegmentState.ABANDONED]
         if "sweep only ended" not in self.world.guards:
             states.append(SegmentState.COPY_SEGMENT_STARTED)
-        found = in_state(view, *states)
+        segments = in_state(view, *states)
         if "sweep only ended" not in self.world.guards:
-            return found
+            return segments
         started = [f.fact.attempt for f in facts if isinstance(f.fact, SegmentCopyStarted)]
         mine = {number_of(attempt.segment_id) for attempt in started if attempt.term == term}
         readable = set(in_state(view, SegmentState.COPY_SEGMENT_FINISHED))
-        return [number for number in found if number in readable or number not in mine]
+        return [number for number in segments if number in readable or number not in mine]
 
     def delete_objects(self, number: int, term: Term) -> None:
         self.world.objects[number] = "gone"

@@ -136,14 +136,14 @@ def test_a_finished_copy_after_an_accepted_delete_is_a_contradiction(build: Buil
         build.delete_started(3, 1, term),
         build.finished(4, 1, term),
     ]
-    [found] = build.view(*facts).contradictions
-    assert "copy-finished at 4 after " in found
-    assert "delete-started/1/0/0 at 3" in found
+    [contradiction] = build.view(*facts).contradictions
+    assert "copy-finished at 4 after " in contradiction
+    assert "delete-started/1/0/0 at 3" in contradiction
 
 
 def test_a_finished_copy_without_its_start_is_a_contradiction(build: Build) -> None:
-    [found] = build.view(build.leader(0, 1), build.finished(2, 1, build.term(1, 0))).contradictions
-    assert found.endswith("copy-finished at 2 without its copy-started")
+    [contradiction] = build.view(build.leader(0, 1), build.finished(2, 1, build.term(1, 0))).contradictions
+    assert contradiction.endswith("copy-finished at 2 without its copy-started")
 
 
 def test_a_copy_started_that_lands_a_second_time_takes_nothing_away(build: Build) -> None:
@@ -163,8 +163,8 @@ def test_a_copy_finished_by_another_term_or_over_another_range_is_a_contradictio
 
 def test_a_delete_that_finished_but_never_started_contradicts_a_living_copy(build: Build) -> None:
     leader, started, finished, _, gone = legal(build)
-    [found] = build.view(leader, started, finished, gone).contradictions
-    assert "without a delete-started" in found
+    [contradiction] = build.view(leader, started, finished, gone).contradictions
+    assert "without a delete-started" in contradiction
     assert build.view(leader, started, gone).contradictions
 
 

@@ -53,8 +53,8 @@ def kafka_says_within(start: int, end: int, segment: Lineage, lineage: Lineage) 
     by_epoch, last = dict(ours), theirs[-1][0]
     if not ours[0][0] <= last <= ours[-1][0]:
         return False
-    known = [each for each in theirs if each[0] >= ours[0][0]]
-    for at, (epoch, begins) in enumerate(known):
+    later_epochs = [each for each in theirs if each[0] >= ours[0][0]]
+    for at, (epoch, begins) in enumerate(later_epochs):
         if epoch not in by_epoch:
             return False
         if at == 0 and epoch != ours[0][0] and begins < by_epoch[epoch]:
@@ -62,7 +62,7 @@ def kafka_says_within(start: int, end: int, segment: Lineage, lineage: Lineage) 
         following = next((each for each in ours if each[0] > epoch), None)
         if epoch == last:
             return following is None or end <= following[1] - 1
-        if following != known[at + 1]:
+        if following != later_epochs[at + 1]:
             return False
     return True
 
@@ -106,15 +106,15 @@ def test_an_offset_is_readable_where_both_sides_give_it_the_same_epoch(
     stretch: tuple[int, int, Lineage], lineage: Lineage, build: Build
 ) -> None:
     start, end, epochs = stretch
-    found = parts(build, start, end, epochs, lineage)
-    inside = {offset for one, other in found for offset in range(one, other + 1)}
+    readable = parts(build, start, end, epochs, lineage)
+    inside = {offset for one, other in readable for offset in range(one, other + 1)}
     first = lineage.entries[0] if lineage.entries else None
     for offset in range(start, end + 1):
         theirs = epochs.epoch_at(offset)
         below_first = first is not None and offset < first.start_offset and theirs == first.epoch
         assert (offset in inside) == (theirs is not None and (theirs == lineage.epoch_at(offset) or below_first))
-    assert found == sorted(found)
-    assert all(one[1] + 1 < other[0] for one, other in pairwise(found)), "adjacent parts are joined"
+    assert readable == sorted(readable)
+    assert all(one[1] + 1 < other[0] for one, other in pairwise(readable)), "adjacent parts are joined"
 
 
 @given(stretch=stretches(), lineage=lineages(least=1))
@@ -125,9 +125,9 @@ def test_kafka_accepts_exactly_the_segments_that_are_readable_from_the_first_kno
     # Kafka drops empty epochs first; where that changes which epoch is the first, we trust the older one instead.
     if len(lineage.entries) > 1 and lineage.entries[0].start_offset == lineage.entries[1].start_offset:
         return
-    known = [entry.start_offset for entry in epochs.entries if entry.epoch >= lineage.entries[0].epoch]
-    whole = [(max(start, known[0]), end)] if known else []
-    ours = bool(known) and parts(build, start, end, epochs, lineage) == whole
+    epoch_starts = [entry.start_offset for entry in epochs.entries if entry.epoch >= lineage.entries[0].epoch]
+    whole = [(max(start, epoch_starts[0]), end)] if epoch_starts else []
+    ours = bool(epoch_starts) and parts(build, start, end, epochs, lineage) == whole
     assert kafka_says_within(start, end, epochs, lineage) == ours
 
 

@@ -80,9 +80,9 @@ def test_what_is_said_of_a_log_holds_exactly_as_far_as_another_one_has_its_recor
     for _ in range(300):
         one, other = rnd.randrange(12), rnd.randrange(12)
         offset = rnd.randint(0, len(branches.logs[one]))
-        said = below(branches.lineage(one), Offset(offset))
-        holds = holds_up_to(Offset(offset), said, branches.lineage(other))
-        assert holds == min(offset, branches.common(one, other)), (said, branches.lineage(other))
+        epochs = below(branches.lineage(one), Offset(offset))
+        holds = holds_up_to(Offset(offset), epochs, branches.lineage(other))
+        assert holds == min(offset, branches.common(one, other)), (epochs, branches.lineage(other))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -116,8 +116,8 @@ def some_log_start(rnd: Random, branches: Branches, build: Build) -> LogStartAdv
     lineage = anywhere(rnd, branches)
     epoch = lineage.last_epoch or 0
     offset = rnd.randint(lineage.first_offset or 0, len(branches.logs[epoch]))
-    said = Lineage() if rnd.random() < 0.1 else lineage
-    return branches.log_start(build, epoch, offset, said)
+    epochs = Lineage() if rnd.random() < 0.1 else lineage
+    return branches.log_start(build, epoch, offset, epochs)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -172,10 +172,10 @@ def routed(view: PartitionView, offset: int, end: int) -> str:
     """Return the record that a read gets, by its epoch, or its answer."""
     bounds = LocalBounds(Offset(end), Offset(end), Offset(end), None)
     try:
-        found = route(view, bounds, offset, confirmed=Offset(end))
+        read = route(view, bounds, offset, confirmed=Offset(end))
     except LogGap as gap:
         return f"gap to {gap.end}"
-    return f"epoch {found.segment.leader_epochs.epoch_at(offset)}" if isinstance(found, ReadRemote) else f"{found}"
+    return f"epoch {read.segment.leader_epochs.epoch_at(offset)}" if isinstance(read, ReadRemote) else f"{read}"
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -217,9 +217,9 @@ def test_a_folded_elder_continues_every_checkpoint_that_begins_at_the_log_start_
         if not start <= local_start < shared:
             continue
         checkpoint = branches.lineage(epoch, local_start)
-        lineage, known = compose(checkpoint, [folded(branches.lineage(elder), Offset(start), 1)])
+        lineage, epochs = compose(checkpoint, [folded(branches.lineage(elder), Offset(start), 1)])
         whole, _ = compose(checkpoint, [branches.lineage(elder)])
-        assert known
+        assert epochs
         assert lineage == folded(whole, Offset(start), 1)
 
 

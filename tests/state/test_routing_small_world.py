@@ -116,29 +116,29 @@ def check_remote(said: Answer, known: Known, below: int) -> None:
 
 @pytest.mark.parametrize("part", [pytest.param(part, marks=[pytest.mark.slow] if part else []) for part in range(10)])
 def test_every_offset_of_every_small_log_is_read_where_the_design_says(part: int) -> None:
-    for number, (known, view) in enumerate(worlds()):
+    for number, (facts, view) in enumerate(worlds()):
         if number % 10 != part:
             continue
         for (local, stable, high), isolation, tier in product(BOUNDS, Isolation, Tier):
             bounds = LocalBounds(Offset(local), Offset(high), Offset(stable), TERM)
             for offset in range(-1, HIGHEST + 2):
-                said = answer(view, bounds, offset, isolation, tier, None)
-                case = (known, bounds, offset, isolation, tier)
-                if said[0] == "remote":
-                    check_remote(said, known, bounds.end(isolation))
-                    said = said[:2]
-                assert said == wanted(known, bounds, offset, isolation, tier), case
+                got = answer(view, bounds, offset, isolation, tier, None)
+                case = (facts, bounds, offset, isolation, tier)
+                if got[0] == "remote":
+                    check_remote(got, facts, bounds.end(isolation))
+                    got = got[:2]
+                assert got == wanted(facts, bounds, offset, isolation, tier), case
 
 
 @pytest.mark.parametrize("part", [pytest.param(part, marks=[pytest.mark.slow] if part else []) for part in range(20)])
 def test_a_view_of_another_epoch_is_believed_as_far_as_the_leader_confirms_it_and_no_further(part: int) -> None:
-    for number, (known, view) in enumerate(worlds()):
+    for number, (facts, view) in enumerate(worlds()):
         if number % 20 != part:
             continue
         for (local, stable, high), tier in product(BOUNDS, Tier):
             bounds = LocalBounds(Offset(local), Offset(high), Offset(stable), LATER)
             for offset in range(-1, HIGHEST + 2):
-                check_unconfirmed(known, view, bounds, offset, tier)
+                check_unconfirmed(facts, view, bounds, offset, tier)
 
 
 def check_unconfirmed(known: Known, view: PartitionView, bounds: LocalBounds, offset: int, tier: Tier) -> None:
@@ -150,27 +150,27 @@ def check_unconfirmed(known: Known, view: PartitionView, bounds: LocalBounds, of
     case: tuple[object, ...] = (known, bounds, offset, tier)
     assert (trusted[:2] if trusted[0] == "remote" else trusted) == as_in_force, case
     for confirmed in range(HIGHEST + 2):
-        said = answer(view, bounds, offset, isolation, tier, confirmed)
+        got = answer(view, bounds, offset, isolation, tier, confirmed)
         case = (known, bounds, offset, tier, confirmed)
-        assert unasked in (said, ("unconfirmed",)), case  # what is answered without asking needed no answer
-        if said[0] == "remote":
-            check_remote(said, known, min(confirmed, bounds.end(isolation)))
+        assert unasked in (got, ("unconfirmed",)), case  # what is answered without asking needed no answer
+        if got[0] == "remote":
+            check_remote(got, known, min(confirmed, bounds.end(isolation)))
             # a log start of a possibly lost branch hides no records of the leader
-            assert trusted[:2] == said[:2] or (known.start > confirmed and offset >= bounds.local_start), case
-        elif said[0] == "gap":
-            assert said[2] < confirmed, case
-            assert not any(known.has(at) for at in range(offset, said[2] + 1)), case
-        elif said[0] == "local":
+            assert trusted[:2] == got[:2] or (known.start > confirmed and offset >= bounds.local_start), case
+        elif got[0] == "gap":
+            assert got[2] < confirmed, case
+            assert not any(known.has(at) for at in range(offset, got[2] + 1)), case
+        elif got[0] == "local":
             assert bounds.local_start <= offset < bounds.end(isolation), case
-        elif said[0] == "end":  # the end of the leader's own part: a log start beyond it may belong to a lost branch
+        elif got[0] == "end":  # the end of the leader's own part: a log start beyond it may belong to a lost branch
             assert offset == bounds.end(isolation), case
-        elif said[0] == "out of range" and said != trusted:  # the leader has it; what is surely copied ends below
+        elif got[0] == "out of range" and got != trusted:  # the leader has it; what is surely copied ends below
             assert tier is Tier.REMOTE, case
             assert bounds.local_start <= offset, case
-            assert said[2] <= confirmed, case
-            assert all(known.has(at) for at in range(known.start, said[2])), case
-        elif said[0] != "unconfirmed":
-            assert said == trusted, case
+            assert got[2] <= confirmed, case
+            assert all(known.has(at) for at in range(known.start, got[2])), case
+        elif got[0] != "unconfirmed":
+            assert got == trusted, case
         if bounds.local_start <= offset < bounds.end(isolation) and tier in (Tier.AUTO, Tier.LOCAL, Tier.PREFER_REMOTE):
             sure_start = known.start <= min(confirmed, bounds.high_watermark)
-            assert said[0] == "local" or (sure_start and offset < known.start), case  # the leader's own part is served
+            assert got[0] == "local" or (sure_start and offset < known.start), case  # the leader's own part is served

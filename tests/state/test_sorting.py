@@ -63,12 +63,12 @@ def test_a_shelf_says_what_sorting_everything_out_says(seed: int, lineages: str,
         if rnd.random() < 0.1:
             lineage = some_lineage(rnd, lineages)
         if rnd.random() < 0.8:
-            found, wanted = shelf.sorted_out(lineage), sort_out(standing, lineage)
-            assert found.coverage.owned == wanted.coverage.owned
-            assert found.coverage.segments == wanted.coverage.segments == found.readable
-            assert sorted(found.fenced) == sorted(wanted.fenced)
+            sorted_view, expected = shelf.sorted_out(lineage), sort_out(standing, lineage)
+            assert sorted_view.coverage.owned == expected.coverage.owned
+            assert sorted_view.coverage.segments == expected.coverage.segments == sorted_view.readable
+            assert sorted(sorted_view.fenced) == sorted(expected.fenced)
             for name in ("segments", "readable", "unsettled", "contradictions"):
-                assert getattr(found, name) == getattr(wanted, name), name
+                assert getattr(sorted_view, name) == getattr(expected, name), name
 
 
 def test_one_segment_more_or_less_leaves_the_coverage_elsewhere_untouched(build: Build) -> None:

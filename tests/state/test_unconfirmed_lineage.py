@@ -124,12 +124,12 @@ def test_a_lineage_is_in_force_from_its_own_epoch_down(epoch: int | None, rules:
 
 def leader(*epochs: tuple[int, int], log_end: int = 500) -> dict[int, EpochEnd]:
     """Return a log's answers for each epoch that it knows, by its checkpoint."""
-    found = {}
-    for asked in range(epochs[0][0], epochs[-1][0] + 1):
-        above = [start for epoch, start in epochs if epoch > asked]
-        floor = max(epoch for epoch, _ in epochs if epoch <= asked)
-        found[asked] = EpochEnd(LeaderEpoch(floor), Offset(above[0] if above else log_end))
-    return found
+    ends = {}
+    for epoch_asked in range(epochs[0][0], epochs[-1][0] + 1):
+        above = [start for epoch, start in epochs if epoch > epoch_asked]
+        floor = max(epoch for epoch, _ in epochs if epoch <= epoch_asked)
+        ends[epoch_asked] = EpochEnd(LeaderEpoch(floor), Offset(above[0] if above else log_end))
+    return ends
 
 
 SAID = Lineage.of((1, 0), (3, 40), (5, 100))
@@ -153,14 +153,14 @@ def test_a_leader_confirms_a_lineage_up_to_where_their_epochs_part(epochs: list[
 
 
 def test_one_question_is_enough_where_the_leader_knows_the_newest_epoch() -> None:
-    asked: list[int] = []
+    epochs: list[int] = []
 
     def ask(epoch: LeaderEpoch) -> EpochEnd | None:
-        asked.append(epoch)
+        epochs.append(epoch)
         return leader((5, 160), (6, 170)).get(epoch)
 
     confirmed_end(SAID, ask)
-    assert asked == [5]
+    assert epochs == [5]
     assert confirmed_end(Lineage(), ask) == 0
 
 

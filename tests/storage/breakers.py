@@ -17,9 +17,9 @@ _KEY = re.compile(rb"<Key>(.*?)</Key>", re.DOTALL)
 
 
 def _listed_key(entry: bytes) -> str:
-    found = _KEY.search(entry)
-    assert found is not None
-    return unquote(found[1].decode())  # boto3 asks for encoding-type=url
+    match = _KEY.search(entry)
+    assert match is not None
+    return unquote(match[1].decode())  # boto3 asks for encoding-type=url
 
 
 def _filtered(answer: Answer, keep: Callable[[str], bool]) -> Answer:
@@ -190,9 +190,9 @@ def ranges_are_off_by_one(request: Request, server: Server) -> Answer:
 
 def refuses_ranges_over_the_end(request: Request, server: Server) -> Answer:
     answer = server(request)
-    asked = re.fullmatch(r"bytes=(\d+)-(\d+)", request.headers.get("range", ""))
-    told = re.fullmatch(r"bytes \d+-\d+/(\d+)", answer.of("Content-Range"))
-    if asked and told and int(asked[2]) >= int(told[1]):
+    byte_range = re.fullmatch(r"bytes=(\d+)-(\d+)", request.headers.get("range", ""))
+    content_range = re.fullmatch(r"bytes \d+-\d+/(\d+)", answer.of("Content-Range"))
+    if byte_range and content_range and int(byte_range[2]) >= int(content_range[1]):
         return error(416, "InvalidRange")
     return answer
 
@@ -267,8 +267,8 @@ def completes_instead_of_aborting(request: Request, server: Server) -> Answer:
         return server(request)
     upload = {"uploadId": request.query["uploadId"]}
     parts = server(request.another("GET", upload)).body
-    found = re.findall(rb"<PartNumber>(\d+)</PartNumber>.*?<ETag>(.*?)</ETag>", parts, re.DOTALL)
-    body = b"".join(b"<Part><PartNumber>%b</PartNumber><ETag>%b</ETag></Part>" % each for each in found)
+    matches = re.findall(rb"<PartNumber>(\d+)</PartNumber>.*?<ETag>(.*?)</ETag>", parts, re.DOTALL)
+    body = b"".join(b"<Part><PartNumber>%b</PartNumber><ETag>%b</ETag></Part>" % each for each in matches)
     body = b"<CompleteMultipartUpload>" + body + b"</CompleteMultipartUpload>"
     server(request.another("POST", upload, body))
     return Answer(204)

@@ -75,7 +75,7 @@ class Answer:
     body: bytes = b""
 
     def of(self, name: str) -> str:
-        return next((value for found, value in self.headers if found.lower() == name.lower()), "")
+        return next((value for header, value in self.headers if header.lower() == name.lower()), "")
 
     def telling(self, name: str, value: str) -> Answer:
         others = [each for each in self.headers if each[0].lower() != name.lower()]
@@ -114,9 +114,9 @@ class BreakingProxy:
             headers = request.headers | {"content-length": str(len(request.body))}
             connection.request(request.method, target, request.body, headers)
             answer = connection.getresponse()
-            found = Answer(answer.status, answer.getheaders(), answer.read())
+            full_answer = Answer(answer.status, answer.getheaders(), answer.read())
             connection.close()
-            return found
+            return full_answer
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
@@ -128,15 +128,15 @@ class BreakingProxy:
                     self.send_response_only(100)
                     self.end_headers()
                 body = self.rfile.read(int(headers.get("content-length", 0)))
-                asked = Request(self.command, path, dict(parse_qsl(query, keep_blank_values=True)), headers, body)
-                answer = proxy.breaker(asked, server)
+                request = Request(self.command, path, dict(parse_qsl(query, keep_blank_values=True)), headers, body)
+                answer = proxy.breaker(request, server)
                 self.send_response_only(answer.status)
                 for name, value in answer.headers:
                     if name.lower() not in ("content-length", "transfer-encoding", "connection"):
                         self.send_header(name, value)
-                told = answer.of("content-length") if self.command == "HEAD" else str(len(answer.body))
+                length = answer.of("content-length") if self.command == "HEAD" else str(len(answer.body))
                 if answer.status != 204:
-                    self.send_header("Content-Length", told or "0")
+                    self.send_header("Content-Length", length or "0")
                 self.end_headers()
                 if self.command != "HEAD":
                     self.wfile.write(answer.body)

@@ -127,8 +127,8 @@ def directory_store(tmp_path: Path) -> DirectoryStore:
 @pytest.fixture(params=["memory", "directory", "s3", pytest.param("versitygw", marks=pytest.mark.extended)])
 def store(request: pytest.FixtureRequest) -> ObjectStore:
     """Return a store of each implementation in turn."""
-    found: ObjectStore = request.getfixturevalue(f"{request.param}_store")
-    return found
+    implementation: ObjectStore = request.getfixturevalue(f"{request.param}_store")
+    return implementation
 
 
 @pytest.fixture
@@ -165,7 +165,7 @@ def golden() -> Golden:
         for path in sorted(folder.rglob("*")):
             if path.is_file():
                 store.put_if_absent(path.relative_to(folder).as_posix(), path.read_bytes())
-        manifest = next(found.key for found in store.list() if found.key.endswith(ObjectKind.MANIFEST))
+        manifest = next(info.key for info in store.list() if info.key.endswith(ObjectKind.MANIFEST))
         return GoldenSegment(store, base_of(manifest), KeyRing.load(DATA / "aiven-kafka" / "keyring.toml"))
 
     return load

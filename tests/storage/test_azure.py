@@ -115,8 +115,8 @@ def test_a_commit_whose_blocks_are_gone_tells_who_took_them(there: bool, expecte
             self.answer(400 if "comp=blocklist" in self.path else 201, {"x-ms-error-code": "InvalidBlockList"})
 
         def do_HEAD(self) -> None:
-            found = {"x-ms-meta-tierstate_upload": "of somebody else", "x-ms-blob-type": "BlockBlob"}
-            self.answer(200 if there else 404, found if there else {"x-ms-error-code": "BlobNotFound"})
+            headers = {"x-ms-meta-tierstate_upload": "of somebody else", "x-ms-blob-type": "BlockBlob"}
+            self.answer(200 if there else 404, headers if there else {"x-ms-error-code": "BlobNotFound"})
 
     with answering(Dropping) as store, pytest.raises(expected) as raised:
         store.put_stream("key", [bytes(MIB)] * 3, part_bytes=MIB)

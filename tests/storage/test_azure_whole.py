@@ -215,7 +215,7 @@ def test_a_folder_of_an_account_with_hierarchical_names_is_no_object(
 ) -> None:
     azure_client.upload_blob("some/prefix/folder", b"", metadata={"hdi_isfolder": "true"})
     azure_store.put_if_absent("folder/key", b"x")
-    assert [found.key for found in azure_store.list()] == ["folder/key"]
+    assert [info.key for info in azure_store.list()] == ["folder/key"]
 
 
 def test_an_object_is_replaced_only_while_it_is_what_it_was(

@@ -93,8 +93,8 @@ def test_whatever_is_read_in_whichever_order_is_the_log(
             assert read(reader, start, start + size, alone=alone) == LOG[start : start + size]
             assert cache.counts.bytes <= max(max_bytes, 2 * CHUNK)
         if max_bytes == 100 * MIB:
-            asked = [at for start, stop in store.ranges for at in range(start, stop, 64)]
-            assert len(asked) == len(set(asked)), "a byte came twice"
+            positions = [at for start, stop in store.ranges for at in range(start, stop, 64)]
+            assert len(positions) == len(set(positions)), "a byte came twice"
 
     tried()
 

@@ -109,7 +109,7 @@ def test_other_objects_are_not_touched_and_nothing_is_left(memory_store: MemoryS
     for key in others:
         memory_store.put_if_absent(key, key.encode())
     assert first_broken(memory_store) is None
-    assert [(found.key, memory_store.get(found.key)) for found in memory_store.list()] == [
+    assert [(info.key, memory_store.get(info.key)) for info in memory_store.list()] == [
         (key, key.encode()) for key in others
     ]
 
@@ -139,9 +139,9 @@ class Ghosts(MemoryStore):
 
 def test_a_store_that_hides_and_keeps_objects_is_cleaned_all_the_same() -> None:
     store = Ghosts()
-    found = first_broken(store)
-    assert found is not None
-    assert found.name == "a new object is listed at once"
+    broken_promise = first_broken(store)
+    assert broken_promise is not None
+    assert broken_promise.name == "a new object is listed at once"
     assert list(MemoryStore.list(store)) == []
 
 
@@ -167,7 +167,7 @@ def test_a_store_that_ignores_prefixes_loses_nothing_of_others() -> None:
     store.put_if_absent("theirs", b"theirs")
     for _ in certify(store, PREFIX):
         pass
-    assert [found.key for found in store.list()] == ["theirs"]
+    assert [info.key for info in store.list()] == ["theirs"]
     assert set(store.aborted) == {f"{PREFIX}00/ours"}
 
 

@@ -63,12 +63,12 @@ def test_everyone_who_asks_at_once_shares_one_load(store: Watched) -> None:
         return b"".join(reader_of(store, cache).plain_range(0, 1000))
 
     with ThreadPoolExecutor(8) as pool:
-        asked = [pool.submit(ask) for _ in range(8)]
+        futures = [pool.submit(ask) for _ in range(8)]
         asking.wait(30)
         while cache.counts.hits + cache.counts.misses < 8:
             threading.Event().wait(0.001)
         go_on.set()
-        assert {each.result() for each in asked} == {LOG[:1000]}
+        assert {each.result() for each in futures} == {LOG[:1000]}
     assert store.ranges == [(0, 1000)]
     assert (cache.counts.misses, cache.counts.hits) == (1, 7)
 

@@ -4,18 +4,18 @@ The table says which check finds which damage: *read* is any read by `SegmentRea
 CRC and the offsets of record batches (`log/`), which every read of records checks:
 
 | damage                           | plain           | zstd            | AES-GCM, with zstd or not          |
-|----------------------------------|-----------------|-----------------|------------------------------------| | missing,
-truncated               | read            | read            | read                               | | extended
-| verify          | verify          | verify                             | | a bit flipped                    | records,
-verify | read or verify¹ | read                               | | chunks swapped, re-ordered       | records, verify |
-read or verify¹ | read; of equal size records, verify² | | another segment's object         | verify          | read or
-verify  | read: it has another data key      | | a manifest without its blanks    | -               | -               |
-verify                             | | a manifest with other bytes      | opening, reading or verify, or it changes
-nothing that is read        | | another segment's manifest       | verify, against the fact
-|
+|----------------------------------|-----------------|-----------------|------------------------------------|
+| missing, truncated               | read            | read            | read                               |
+| extended                         | verify          | verify          | verify                             |
+| a bit flipped                    | records, verify | read or verify¹ | read                               |
+| chunks swapped, re-ordered       | records, verify | read or verify¹ | read; of equal size records, verify² |
+| another segment's object         | verify          | read or verify  | read: it has another data key      |
+| a manifest without its blanks    | -               | -               | verify                             |
+| a manifest with other bytes      | opening, reading or verify, or it changes nothing that is read        |
+| another segment's manifest       | verify, against the fact                                              |
 
-¹ zstd frames have no checksum (Aiven's have none): a flip may unpack to other bytes of the same length. ² The AAD of
-Aiven's format has no chunk number: tests/fetch/test_swapped_chunks.py shows what records say to that.
+¹ zstd frames have no checksum (Aiven's have none): a flip may unpack to other bytes of the same length.
+² The AAD of Aiven's format has no chunk number: tests/fetch/test_swapped_chunks.py shows what records say to that.
 """
 
 from __future__ import annotations
@@ -200,13 +200,13 @@ def test_a_flipped_bit_of_the_log_is_found(segment: Segment) -> None:
     stored, borders = segment.store.get(LOG_KEY), segment.borders
     for at in places(borders):
         store = segment.damaged(LOG_KEY, flipped(stored, at))
-        found = log_or_error(segment, store)
-        if isinstance(found, CorruptData):
-            assert found.facts["chunk"] == next(chunk for chunk, stop in enumerate(borders[1:]) if stop > at)
+        outcome = log_or_error(segment, store)
+        if isinstance(outcome, CorruptData):
+            assert outcome.facts["chunk"] == next(chunk for chunk, stop in enumerate(borders[1:]) if stop > at)
         else:
             assert not segment.encrypted, "an encrypted chunk opened although it was changed"
-            assert found != segment.log or segment.compressed  # a few bits of a frame have no meaning
-        if found != segment.log:
+            assert outcome != segment.log or segment.compressed  # a few bits of a frame have no meaning
+        if outcome != segment.log:
             assert_verify_finds(segment, store, LOG_KEY)
 
 
@@ -216,12 +216,12 @@ def test_chunks_in_another_order_are_found(segment: Segment) -> None:
     equal_size = 0
     for order in orders(len(chunks)):
         store = segment.damaged(LOG_KEY, b"".join(chunks[at] for at in order))
-        found = log_or_error(segment, store)
+        outcome = log_or_error(segment, store)
         if segment.encrypted or segment.compressed:
             same_sizes = all(len(chunks[at]) == len(chunks[to]) for to, at in enumerate(order))
             equal_size += same_sizes
-            assert same_sizes or isinstance(found, CorruptData)
-        assert found != segment.log
+            assert same_sizes or isinstance(outcome, CorruptData)
+        assert outcome != segment.log
         assert_verify_finds(segment, store, LOG_KEY)
     assert equal_size or segment.compressed or not segment.encrypted, "the case that only checksums tell was not met"
 
@@ -230,9 +230,9 @@ def test_the_log_of_another_segment_is_found(segment: Segment, write_segment: Wr
     compression = Compression.ZSTD if segment.compressed else Compression.NONE
     other = new_segment(write_segment, compression, segment.encrypted)
     store = segment.damaged(LOG_KEY, other.store.get(LOG_KEY))
-    found = log_or_error(segment, store)
-    assert found != segment.log
-    assert isinstance(found, CorruptData) or not segment.encrypted
+    outcome = log_or_error(segment, store)
+    assert outcome != segment.log
+    assert isinstance(outcome, CorruptData) or not segment.encrypted
     assert_verify_finds(segment, store, LOG_KEY)
 
 
@@ -252,14 +252,14 @@ def test_a_missing_object_is_not_found_under_its_own_name(segment: Segment, key:
 
 def indexes_or_error(segment: Segment, store: MemoryStore) -> list[bytes | None] | CorruptData:
     """Read each index by itself; an error names object and position."""
-    found = tried(lambda: segment.indexes(store))
-    if isinstance(found, CorruptData):
-        assert found.facts["file"] == INDEXES_KEY
-        assert isinstance(found.facts["position"], int)
+    outcome = tried(lambda: segment.indexes(store))
+    if isinstance(outcome, CorruptData):
+        assert outcome.facts["file"] == INDEXES_KEY
+        assert isinstance(outcome.facts["position"], int)
     else:
         whole = segment.indexes(segment.store)
-        assert [each and len(each) for each in found] == [each and len(each) for each in whole], "a short read"
-    return found
+        assert [each and len(each) for each in outcome] == [each and len(each) for each in whole], "a short read"
+    return outcome
 
 
 def test_indexes_that_are_cut_off_are_found_by_whoever_reads_them(segment: Segment) -> None:

@@ -152,12 +152,12 @@ def test_the_least_recently_used_goes_first_also_after_a_restart(folder: Path) -
 
 
 def test_one_process_has_it_and_the_second_does_without_and_says_so(folder: Path) -> None:
-    told: list[Event] = []
+    events: list[Event] = []
     first = opened(folder)
-    assert open_disk_cache(folder, MIB, told.append) is None
-    assert told == [ChunkCacheOff(str(folder), "another process uses it")]
+    assert open_disk_cache(folder, MIB, events.append) is None
+    assert events == [ChunkCacheOff(str(folder), "another process uses it")]
     first.close()
-    assert open_disk_cache(folder, MIB, told.append) is not None
+    assert open_disk_cache(folder, MIB, events.append) is not None
 
 
 def test_a_folder_it_did_not_make_is_refused_and_left_as_it_is(folder: Path) -> None:
@@ -198,13 +198,13 @@ def small_files() -> Iterator[None]:
 
 @pytest.mark.usefixtures("small_files")
 def test_without_room_it_turns_itself_off_once_and_says_so(folder: Path) -> None:
-    told: list[Event] = []
-    cache = open_disk_cache(folder, MIB, told.append)
+    events: list[Event] = []
+    cache = open_disk_cache(folder, MIB, events.append)
     assert cache is not None
     cache.put(KEY, 1, b"stored")
     for id in (2, 3):
         cache.put(KEY, id, bytes(100_000))
-    assert told == [ChunkCacheOff(str(folder), os.strerror(errno.EFBIG))]
+    assert events == [ChunkCacheOff(str(folder), os.strerror(errno.EFBIG))]
     assert cache.get(KEY, 1, 6) is None
     assert list((folder / "unfinished").iterdir()) == []
 

@@ -55,7 +55,7 @@ def test_a_store_that_is_full_at_any_write_leaves_no_object_of_that_write(write_
             refused = error.facts["key"]
         else:
             break
-        assert refused not in [found.key for found in store.list()]
+        assert refused not in [info.key for info in store.list()]
         with pytest.raises(ObjectNotFound):
             store.head(MANIFEST_KEY)
         delete_segment(store, write_segment(MemoryStore(), LOG, compression=Compression.ZSTD))

@@ -182,12 +182,12 @@ def test_a_store_that_goes_on_asking_to_slow_down_is_throttling(
 
 
 def test_waiting_for_a_store_that_asks_to_slow_down_is_told(gcs_proxy: FaultyProxy, gcs_bucket: str) -> None:
-    told: list[Event] = []
-    store = GcsStore(gcs_bucket, "", StoreOptions(gcs_proxy.endpoint), ManualClock(), listener=told.append)
+    events: list[Event] = []
+    store = GcsStore(gcs_bucket, "", StoreOptions(gcs_proxy.endpoint), ManualClock(), listener=events.append)
     gcs_proxy.fault = at("503", "POST", *range(20))
     store.put_if_absent("key", b"whole")
     store.close()
-    assert [type(each) for each in told if not isinstance(each, WriteRepeated)] == [StoreThrottled] * 20
+    assert [type(each) for each in events if not isinstance(each, WriteRepeated)] == [StoreThrottled] * 20
 
 
 def test_a_store_that_does_not_answer_is_unavailable() -> None:
@@ -294,17 +294,17 @@ class GoogleSession:
         self._mishaps = iter(mishaps)
 
     def put(self, url: str, data: bytes, headers: dict[str, str], **more: Any) -> requests.Response:
-        told = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+|\*)", headers["Content-Range"])
-        assert told is not None
-        assert int(told[2]) + 1 - int(told[1]) == len(data)
-        assert told[3] != "*" or len(data) % STEP == 0
-        assert int(told[1]) <= len(self.kept)
+        match = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+|\*)", headers["Content-Range"])
+        assert match is not None
+        assert int(match[2]) + 1 - int(match[1]) == len(data)
+        assert match[3] != "*" or len(data) % STEP == 0
+        assert int(match[1]) <= len(self.kept)
         most, lost = next(self._mishaps, (None, False))
-        self.kept += data[len(self.kept) - int(told[1]) :][:most]
+        self.kept += data[len(self.kept) - int(match[1]) :][:most]
         if lost:
             raise requests.ConnectionError("the answer is lost")
         answer = requests.Response()
-        answer.status_code = 200 if told[3] == str(len(self.kept)) else 308
+        answer.status_code = 200 if match[3] == str(len(self.kept)) else 308
         if answer.status_code == 308 and self.kept:
             answer.headers["Range"] = f"bytes=0-{len(self.kept) - 1}"
         crc = base64.b64encode(google_crc32c.value(bytes(self.kept)).to_bytes(4, "big")).decode()

@@ -155,7 +155,7 @@ def written_again(theirs: GoldenSegment) -> GoldenSegment:
 
 def segments(golden: GoldenSegment) -> list[GoldenSegment]:
     """Return all segments of its bucket."""
-    keys = [found.key for found in golden.store.list() if found.key.endswith(ObjectKind.MANIFEST)]
+    keys = [info.key for info in golden.store.list() if info.key.endswith(ObjectKind.MANIFEST)]
     return [replace(golden, base_key=base_of(key)) for key in keys]
 
 
@@ -165,10 +165,10 @@ def test_our_writer_writes_what_was_written(golden: Golden, bucket: str) -> None
         ours = written_again(theirs)
         assert b"".join(ours.reader().read_log()) == b"".join(theirs.reader().read_log())
         assert ours.object(ObjectKind.INDEXES) == theirs.object(ObjectKind.INDEXES)
-        said, expected = manifest_of(ours), manifest_of(theirs)
+        our_manifest, expected = manifest_of(ours), manifest_of(theirs)
         if expected.compression and zstandard.ZSTD_VERSION != GOLDEN_ZSTD:  # another one may give other sizes
-            assert said.chunks.count == expected.chunks.count
-            assert replace(said, chunks=expected.chunks) == expected
+            assert our_manifest.chunks.count == expected.chunks.count
+            assert replace(our_manifest, chunks=expected.chunks) == expected
         else:
             assert ours.object(ObjectKind.LOG) == theirs.object(ObjectKind.LOG)
             assert ours.object(ObjectKind.MANIFEST) == theirs.object(ObjectKind.MANIFEST)

@@ -50,9 +50,9 @@ def toxics(toxiproxy_server: StoreServer, versitygw_endpoint: str) -> Iterator[T
 
 @pytest.fixture
 def proxy(versitygw_endpoint: str) -> Iterator[FaultyProxy]:
-    found = FaultyProxy(versitygw_endpoint)
-    yield found
-    found.close()
+    new_proxy = FaultyProxy(versitygw_endpoint)
+    yield new_proxy
+    new_proxy.close()
 
 
 Connect = Callable[..., S3Store]
@@ -72,8 +72,8 @@ def connect(versitygw_bucket: str) -> Iterator[Connect]:
             **more,
         }
         options = StoreOptions(endpoint, "us-east-1", credentials=("test", "test"), **limits)
-        told = events if events is not None else []
-        stores.append(S3Store(versitygw_bucket, "", options, clock or SystemClock(), listener=told.append))
+        heard_events = events if events is not None else []
+        stores.append(S3Store(versitygw_bucket, "", options, clock or SystemClock(), listener=heard_events.append))
         return stores[-1]
 
     yield connect
@@ -383,10 +383,10 @@ def test_a_killed_writers_upload_is_found_and_aborted(connect: Connect, honest: 
         broken = False
         with pytest.raises(KeyboardInterrupt):
             store.put_stream(key, pieces())
-    found = list(honest.unfinished_uploads("topic/"))
-    assert sorted(each.key for each in found) == ["topic/0/x.log", "topic/1/y.log"]
-    assert all(abs(each.started_at - SystemClock().now_ms()) < 60_000 for each in found)
-    for upload in found:
+    uploads = list(honest.unfinished_uploads("topic/"))
+    assert sorted(each.key for each in uploads) == ["topic/0/x.log", "topic/1/y.log"]
+    assert all(abs(each.started_at - SystemClock().now_ms()) < 60_000 for each in uploads)
+    for upload in uploads:
         honest.abort_upload(upload)
         honest.abort_upload(upload)
     assert [each.key for each in honest.unfinished_uploads()] == ["other/0/z.log"]

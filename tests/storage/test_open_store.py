@@ -50,8 +50,8 @@ def test_keys_are_relative_to_the_prefix(s3_endpoint: str, s3_bucket: str, monke
     inner = open_store(f"s3://{s3_bucket}/a/b", StoreOptions(s3_endpoint, "us-east-1"))
     outer = open_store(f"s3://{s3_bucket}", StoreOptions(s3_endpoint, "us-east-1"))
     inner.put_if_absent("key", b"x")
-    assert [found.key for found in outer.list()] == ["a/b/key"]
-    assert [found.key for found in inner.list()] == ["key"]
+    assert [info.key for info in outer.list()] == ["a/b/key"]
+    assert [info.key for info in inner.list()] == ["key"]
 
 
 @pytest.mark.parametrize(
@@ -131,8 +131,8 @@ def test_a_google_store_is_opened_by_its_settings(gcs_endpoint: str, gcs_bucket:
     inner = open_store(f"gs://{gcs_bucket}/a/b", StoreOptions(gcs_endpoint))
     outer = open_store(f"gs://{gcs_bucket}", StoreOptions(gcs_endpoint))
     inner.put_if_absent("key", b"x")
-    assert [found.key for found in outer.list()] == ["a/b/key"]
-    assert [found.key for found in inner.list()] == ["key"]
+    assert [info.key for info in outer.list()] == ["a/b/key"]
+    assert [info.key for info in inner.list()] == ["key"]
 
 
 @pytest.mark.slow
@@ -161,8 +161,8 @@ def test_of_azures_credentials_the_key_comes_first_then_the_connection_string_th
         (StoreOptions(), "two", False),
         (StoreOptions("https://three.blob.core.windows.net"), "three", True),
     ):
-        known = None if options.endpoint else text
-        client, search = connected("container", options, known, "az://container")
+        text_given = None if options.endpoint else text
+        client, search = connected("container", options, text_given, "az://container")
         assert client.url == f"https://{account}.blob.core.windows.net/container"
         assert (search is not None) == searches
         client.close()

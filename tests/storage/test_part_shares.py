@@ -127,12 +127,12 @@ def test_an_upload_that_holds_its_share_for_ever_does_not_stop_the_others() -> N
 
 def test_a_part_is_the_last_one_exactly_when_nothing_follows() -> None:
     def cut(*pieces: bytes) -> list[tuple[bytes, bool]]:
-        found = []
+        parts = []
         with PartShares(1).upload() as share:
             for part in parts_of(pieces, 4, share):
-                found.append((bytes(part.data), part.last))
+                parts.append((bytes(part.data), part.last))
                 share.give_back()
-        return found
+        return parts
 
     assert cut() == [(b"", True)]
     assert cut(b"", b"") == [(b"", True)]
@@ -185,7 +185,7 @@ def test_an_upload_whose_parts_are_refused_frees_its_share_for_the_others(
 
     keys = [f"{kind}-{number}" for number in range(3) for kind in ("refused", "taken")]
     with ThreadPoolExecutor(len(keys)) as pool:
-        found = dict(zip(keys, pool.map(put, keys), strict=True))
+        outcomes = dict(zip(keys, pool.map(put, keys), strict=True))
     store.close()
-    assert {size for key, size in found.items() if key.startswith("taken")} == {11 * MIB}
-    assert {size for key, size in found.items() if key.startswith("refused")} == {-1}
+    assert {size for key, size in outcomes.items() if key.startswith("taken")} == {11 * MIB}
+    assert {size for key, size in outcomes.items() if key.startswith("refused")} == {-1}

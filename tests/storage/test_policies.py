@@ -57,9 +57,9 @@ def guarded(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[Any]
     s3.put_object(Bucket=bucket, Key="tier/there", Body=b"bytes")
 
     def opened(document: Any) -> S3Store:
-        user, said = f"user-{number}", json.dumps(for_moto(document)).replace("BUCKET", bucket)
+        user, policy = f"user-{number}", json.dumps(for_moto(document)).replace("BUCKET", bucket)
         iam.create_user(UserName=user)
-        iam.put_user_policy(UserName=user, PolicyName="its", PolicyDocument=said)
+        iam.put_user_policy(UserName=user, PolicyName="its", PolicyDocument=policy)
         key = iam.create_access_key(UserName=user)["AccessKey"]
         monkeypatch.setattr(moto_settings, "INITIAL_NO_AUTH_ACTION_COUNT", 0)
         options = StoreOptions(
@@ -201,14 +201,14 @@ CLIENTS = {"_client", "_bucket", "_session", "_transport", "_container", "_crede
 
 def calls(pattern: str) -> set[str]:
     """Return the methods of a cloud's client that our store names: called, or passed to a function that repeats."""
-    found = set()
+    methods = set()
     for file in (ROOT / "storage").glob(pattern):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute | ast.Name):
                 owner = node.value.attr if isinstance(node.value, ast.Attribute) else node.value.id
                 if owner in CLIENTS:
-                    found.add(f"{owner}.{node.attr}")
-    return found
+                    methods.add(f"{owner}.{node.attr}")
+    return methods
 
 
 FIELDS = {
@@ -245,9 +245,9 @@ def test_the_roles_of_google_have_what_the_calls_need_and_no_more() -> None:
 
 def test_the_roles_of_azure_have_what_the_calls_need_and_no_more() -> None:
     needed = set(AZURE.values()) - {NOTHING}
-    for name, wanted in (("agent", needed), ("reader", {each for each in needed if each.endswith(READS)})):
+    for name, expected in (("agent", needed), ("reader", {each for each in needed if each.endswith(READS)})):
         role = policy(f"azure-{name}.json")
-        assert set(role["DataActions"]) == wanted
+        assert set(role["DataActions"]) == expected
         assert role["Actions"] == role["NotActions"] == role["NotDataActions"] == []
         assert role["IsCustom"]
 

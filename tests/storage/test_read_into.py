@@ -33,10 +33,10 @@ def store(tmp_path: Path) -> DirectoryStore:
 def test_it_is_what_a_range_is_and_nothing_else_is_touched(store: DirectoryStore) -> None:
     for start, size in ((0, 1), (0, len(DATA)), (7, 300), (len(DATA) - 1, 1), (len(DATA) - 5, 100), (0, 2 * len(DATA))):
         target = bytearray(b"-" * size)
-        found = store.opened("a/b").read_into(start, memoryview(target))
+        length = store.opened("a/b").read_into(start, memoryview(target))
         expected = store.get_range("a/b", ByteRange(start, start + size))
         assert target == expected + b"-" * (size - len(expected))
-        assert found == len(expected)
+        assert length == len(expected)
 
 
 def test_what_is_not_there_is_told(store: DirectoryStore) -> None:

@@ -19,7 +19,7 @@ def test_what_is_as_it_was_seen_is_replaced(store: ObjectStore) -> None:
     store.put_if_absent("a/b", b"old")
     assert store.replace_if_same("a/b", memoryview(b"newer"), b"old")
     assert store.get("a/b") == b"newer"
-    assert [(found.key, found.size) for found in store.list("")] == [("a/b", 5)]
+    assert [(info.key, info.size) for info in store.list("")] == [("a/b", 5)]
 
 
 def test_what_is_another_by_now_stays(store: ObjectStore) -> None:
@@ -44,10 +44,10 @@ def test_a_folder_replaces_under_the_lock_that_deletes_take(tmp_path: Path) -> N
 
     class Slow(DirectoryStore):
         def get(self, key: str, limit: int | None = None) -> bytes:
-            found = super().get(key, limit)
+            content = super().get(key, limit)
             deleter.start()
             assert not deleted.wait(0.2)
-            return found
+            return content
 
     def delete() -> None:
         store.delete("a")

@@ -241,8 +241,8 @@ def bucket(golden: Golden) -> MemoryStore:
     store = golden("aiven/zstd-aes").store
     assert isinstance(store, MemoryStore)
     other = golden("aiven/plain").store
-    for found in other.list("pfx/"):
-        store.put_if_absent(found.key, other.get(found.key))
+    for info in other.list("pfx/"):
+        store.put_if_absent(info.key, other.get(info.key))
     return store
 
 
@@ -260,10 +260,10 @@ def outcomes(
 
 def test_a_dry_run_says_what_a_run_does_and_writes_nothing(golden: Golden, both: KeyRing) -> None:
     store = bucket(golden)
-    writes, wanted = store.writes, [(Outcome.PLAIN, None), (Outcome.ROTATED, "key1")]
-    assert outcomes(store, both) == wanted
+    writes, expected = store.writes, [(Outcome.PLAIN, None), (Outcome.ROTATED, "key1")]
+    assert outcomes(store, both) == expected
     assert store.writes == writes
-    assert outcomes(store, both, execute=True) == wanted
+    assert outcomes(store, both, execute=True) == expected
     assert store.writes == writes + 1
 
 
@@ -291,13 +291,13 @@ def test_a_missing_private_key_is_named_and_the_others_go_on(
 ) -> None:
     store = bucket(golden)
     lost = load_ring(tmp_path, "lost", "lost")
-    store.delete_many([found.key for found in store.list() if found.key.startswith(BASE_KEY)])
+    store.delete_many([results.key for results in store.list() if results.key.startswith(BASE_KEY)])
     encrypted(store, write_segment, lost, bytes(1000))
     other = golden("aiven/zstd-aes")
     for kind in ObjectKind:
         store.put_if_absent(object_key(f"moved/{other.base_key}", kind), other.object(kind))
-    found = outcomes(store, both, execute=True)
-    assert found == [(Outcome.LOCKED, "lost"), (Outcome.PLAIN, None), (Outcome.ROTATED, "key1")]
+    results = outcomes(store, both, execute=True)
+    assert results == [(Outcome.LOCKED, "lost"), (Outcome.PLAIN, None), (Outcome.ROTATED, "key1")]
 
 
 def test_damaged_and_deleted_manifests_stop_nobody(golden: Golden, both: KeyRing) -> None:
@@ -319,8 +319,8 @@ def test_damaged_and_deleted_manifests_stop_nobody(golden: Golden, both: KeyRing
             store.delete(key)
             return store.replace_if_same(key, data, previous)
 
-    found = outcomes(Deleting(), both, execute=True)
-    assert found == [(Outcome.CORRUPT, None), (Outcome.GONE, "key1"), (Outcome.PLAIN, None)]
+    results = outcomes(Deleting(), both, execute=True)
+    assert results == [(Outcome.CORRUPT, None), (Outcome.GONE, "key1"), (Outcome.PLAIN, None)]
 
 
 def test_a_manifest_that_somebody_else_rotates_meanwhile_is_looked_at_again(golden: Golden, both: KeyRing) -> None:

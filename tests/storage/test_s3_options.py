@@ -27,10 +27,10 @@ def open_s3(faulty_proxy: FaultyProxy, s3_bucket: str) -> Iterator[Open]:
     stores: list[S3Store] = []
 
     def open_s3(bucket: str = s3_bucket, **more: Any) -> S3Store:
-        wanted = {
+        store_options = {
             "endpoint": faulty_proxy.endpoint, "region": "us-east-1", "credentials": ("test", "test"), **more,
         }  # fmt: skip
-        stores.append(S3Store(bucket, "", StoreOptions(**wanted), ManualClock()))
+        stores.append(S3Store(bucket, "", StoreOptions(**store_options), ManualClock()))
         return stores[-1]
 
     yield open_s3

@@ -34,10 +34,10 @@ def test_an_answer_is_enough_and_what_is_refused_is_told_until_it_is_mended() ->
 
 
 def test_a_store_that_never_answers_is_told_of_while_it_is_waited_for() -> None:
-    asked, over, clock = threading.Event(), threading.Event(), ManualClock()
+    request_seen, over, clock = threading.Event(), threading.Event(), ManualClock()
 
     def faults(operation: str, key: str, writes: int) -> None:
-        asked.set()
+        request_seen.set()
         over.wait(30)
 
     watch = StoreWatch(MemoryStore(faults=faults), clock)
@@ -45,7 +45,7 @@ def test_a_store_that_never_answers_is_told_of_while_it_is_waited_for() -> None:
     watch.returned = returned.set
     thread = threading.Thread(target=watch.look)
     thread.start()
-    assert asked.wait(30)
+    assert request_seen.wait(30)
     assert watch.trouble is None, "too early to say"
     clock.advance(PATIENCE_S)
     assert "does not answer" in str(watch.trouble)

@@ -28,8 +28,8 @@ def test_a_dead_attempts_parts_are_aborted_and_nobody_elses(
     base = KEYS.partition_prefix(world.name, world.topic_id, 0)
     unknown = KEYS.base_key(world.name, world.topic_id, 0, 5, RemoteSegmentId.of(b"u" * 16))
     other = KEYS.base_key(world.name, TopicId.of(b"o" * 16), 0, 0, late.gone.segment_id)
-    wanted = object_key(late.gone.object_key, ObjectKind.LOG)
-    keys = [wanted, object_key(unknown, ObjectKind.LOG), object_key(other, ObjectKind.LOG), f"{base}stray"]
+    log_key = object_key(late.gone.object_key, ObjectKind.LOG)
+    keys = [log_key, object_key(unknown, ObjectKind.LOG), object_key(other, ObjectKind.LOG), f"{base}stray"]
     for key in keys:
         begun = store._client.create_multipart_upload(Bucket=versitygw_bucket, Key=f"a/b/{key}")
         store._client.upload_part(

@@ -125,18 +125,18 @@ def test_every_index_is_encrypted_by_itself_and_an_empty_one_is_stored_in_no_byt
 
 
 def test_no_iv_is_used_for_two_chunks_or_indexes() -> None:
-    given: list[bytes] = []
+    ivs: list[bytes] = []
 
     def noted() -> bytes:
-        given.append(iv())
-        return given[-1]
+        ivs.append(iv())
+        return ivs[-1]
 
     store, files = MemoryStore(), SegmentSource([LOG], len(LOG), b"o", b"t", b"", b"e", None)
     put_log(store, BASE_KEY, files, Compression.NONE, cipher=CIPHER, iv=noted, chunk_bytes=1000)
     put_indexes(store, BASE_KEY, files, cipher=CIPHER, iv=noted)
-    assert len(given) == 11 + 3
+    assert len(ivs) == 11 + 3
     stored = store.get(LOG_KEY)
-    assert [stored[at : at + 12] for at in range(0, len(stored), 1000 + OVERHEAD_BYTES)] == given[:11]
+    assert [stored[at : at + 12] for at in range(0, len(stored), 1000 + OVERHEAD_BYTES)] == ivs[:11]
 
 
 def test_a_cipher_without_a_source_of_ivs_is_refused() -> None:
@@ -275,10 +275,10 @@ def test_an_error_of_the_store_ends_the_reading_and_every_thread(
 
 @pytest.mark.parametrize("compression", Compression)
 def test_an_error_between_source_and_store_ends_the_copy_and_every_thread(compression: Compression) -> None:
-    given = itertools.count()
+    counter = itertools.count()
 
     def failing() -> bytes:
-        if next(given) == 3:
+        if next(counter) == 3:
             raise OSError("no randomness")
         return iv()
 

@@ -29,19 +29,19 @@ MICROS = {"type": "long", "logicalType": "timestamp-micros"}
 
 
 def read(form: Form, values: list[bytes | None], url: str = "", grows: bool = False) -> tuple[list[Any], list[bool]]:
-    found = form.reader(RegistryAccess(url) if url else None, grows=grows).of(pa.array(values, pa.binary()))
-    assert found.column.type == form.kind()
-    return found.column.to_pylist(), found.corrupt.to_pylist()
+    values_read = form.reader(RegistryAccess(url) if url else None, grows=grows).of(pa.array(values, pa.binary()))
+    assert values_read.column.type == form.kind()
+    return values_read.column.to_pylist(), values_read.corrupt.to_pylist()
 
 
 @contextmanager
 def registered(*schemas: Any) -> Iterator[tuple[Registry, list[int]]]:
     """Yield a registry with an id for each schema; a tuple is a status and a body."""
     ids = [next(IDS) for _ in schemas]
-    said: dict[int | str, Answer] = {
+    answers: dict[int | str, Answer] = {
         id: each if isinstance(each, tuple) else (200, {"schema": each}) for id, each in zip(ids, schemas, strict=True)
     }
-    with registry(said) as server:
+    with registry(answers) as server:
         yield server, ids
 
 
@@ -193,9 +193,9 @@ def test_a_schema_that_cannot_be_joined_is_refused_with_its_id_and_its_field() -
 
 def test_the_newest_schema_of_a_subject_is_a_form_with_all_that_it_refers_to() -> None:
     item = {"type": "record", "name": "Item", "fields": [{"name": "n", "type": "int"}]}
-    said = {"schema": record(("item", "Item")), "references": [{"name": "Item", "subject": "items", "version": 1}]}
+    answer = {"schema": record(("item", "Item")), "references": [{"name": "Item", "subject": "items", "version": 1}]}
     answers: dict[int | str, Answer] = {
-        "/subjects/shop%2Forders-value/versions/latest": (200, said | {"id": 9, "version": 4}),
+        "/subjects/shop%2Forders-value/versions/latest": (200, answer | {"id": 9, "version": 4}),
         "/subjects/items/versions/1": (200, {"schema": json.dumps(item)}),
         "/subjects/proto-value/versions/latest": (200, {"schema": "…", "schemaType": "PROTOBUF", "id": 3}),
         "/subjects/nested-value/versions/latest": (200, {"schema": record(("a", "Order")), "id": 4}),

@@ -150,17 +150,17 @@ class Pairs:
     def record(self, depth: int = 0) -> tuple[dict[str, Any], dict[str, Any]]:
         name = self._name()
         same: dict[str, Any] = {"name": self._name(), "type": "int"}
-        ours, wanted = [same], [same]
+        ours, expected = [same], [same]
         for _ in range(self._chance.randrange(1, 5)):
             field, (old, new) = self._name(), self._kinds(depth)
             place = self._chance.random()
             if place < 0.8:
                 ours.append({"name": field, "type": old})
             if place > 0.2:
-                wanted.append({"name": field, "type": new})
-        self._chance.shuffle(wanted)
+                expected.append({"name": field, "type": new})
+        self._chance.shuffle(expected)
         made: dict[str, Any] = {"type": "record", "name": name}
-        return made | {"fields": ours}, made | {"fields": wanted}
+        return made | {"fields": ours}, made | {"fields": expected}
 
     def _kinds(self, depth: int) -> tuple[Any, Any]:
         choice, more = self._chance.randrange(12), depth < 3
@@ -251,10 +251,10 @@ def aligned(value: Any, kind: pa.DataType) -> Any:
 @given(seed=st.integers(0, 2**32))
 def test_what_was_written_before_is_read_by_the_evolved_form_as_by_its_own(seed: int) -> None:
     pairs = Pairs(seed)
-    ours, wanted = pairs.record()
-    old, new = (Form("avro", json.dumps(each), True) for each in (ours, wanted))
+    ours, expected = pairs.record()
+    old, new = (Form("avro", json.dumps(each), True) for each in (ours, expected))
     values = [pairs.value(ours) for _ in range(5)]
-    later = [pairs.value(wanted) for _ in range(5)]
+    later = [pairs.value(expected) for _ in range(5)]
     made = evolved(old, new)
     assert evolved(made, new) is made
     assert evolved(made, old) is made
@@ -274,9 +274,9 @@ def read(form: Form, writer: Form, values: list[Any]) -> list[Any]:
     """Read through a registry that has the writer's schema under one id."""
     _writer.cache_clear()
     with registry({7: (200, {"schema": writer.schema})}) as server:
-        found = form.reader(RegistryAccess(server.url)).of(
+        values_read = form.reader(RegistryAccess(server.url)).of(
             pa.array([written(writer.schema, value, 7) for value in values], pa.binary())
         )
-    assert not any(found.corrupt.to_pylist())
-    made: list[Any] = found.column.to_pylist()
+    assert not any(values_read.corrupt.to_pylist())
+    made: list[Any] = values_read.column.to_pylist()
     return made

@@ -18,10 +18,10 @@ PLAIN = [b'{"id":%d,"tags":["a"]}' % number for number in range(100)]
 
 
 def read(values: list[bytes | None], form: Form | None = None) -> tuple[list[Any], list[bool]]:
-    found = (form or Form("json", DDL)).reader(None).of(pa.array(values, pa.binary()))
-    assert found.column.type == (form or Form("json", DDL)).kind()
-    assert found.corrupt.null_count == 0
-    return found.column.to_pylist(), found.corrupt.to_pylist()
+    values_read = (form or Form("json", DDL)).reader(None).of(pa.array(values, pa.binary()))
+    assert values_read.column.type == (form or Form("json", DDL)).kind()
+    assert values_read.corrupt.null_count == 0
+    return values_read.column.to_pylist(), values_read.corrupt.to_pylist()
 
 
 def row(**fields: Any) -> dict[str, Any]:
@@ -103,8 +103,8 @@ class Counted(StrictJson):
 
 def test_a_poison_value_sends_no_other_values_the_slow_way() -> None:
     counted = Counted(DDL)
-    found = counted.of(pa.array([*PLAIN * 20, b'{"id":1},"w":{}', *PLAIN * 20], pa.binary()))
-    assert found.corrupt.to_pylist().count(True) == 1
+    values = counted.of(pa.array([*PLAIN * 20, b'{"id":1},"w":{}', *PLAIN * 20], pa.binary()))
+    assert values.corrupt.to_pylist().count(True) == 1
     assert 0 < sum(counted.slow) <= FEW
 
 
