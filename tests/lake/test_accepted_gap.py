@@ -67,7 +67,7 @@ def test_an_export_that_met_no_gap_says_nothing_of_one(world: World) -> None:
     assert "skipped" not in next(manifests(world))
 
 
-def test_what_comes_back_is_exported_by_the_next_export(world: World) -> None:
+def test_restored_records_are_exported_by_the_next_export(world: World) -> None:
     gap = gap_of(world.golden)
     before = world.export().do(world.wanted())
     world.golden.tiers.copy(world.golden.folder, gap.start, gap.end)

@@ -136,14 +136,14 @@ def test_records_of_the_log_that_no_file_has_are_found(world: World) -> None:
     assert set(problems(other)) == {"the log has records that are in no file"}
 
 
-def test_an_export_that_was_not_finished_is_said(world: World) -> None:
+def test_an_unfinished_export_is_reported(world: World) -> None:
     [plan] = world.ledger.plans()
     assert problems(with_object(world, manifest_key(plan), None)) == [
         "the export was not finished: run it again",
     ]
 
 
-def test_what_the_log_lost_is_checked_by_its_bytes_alone_and_said(world: World) -> None:
+def test_lost_records_are_checked_by_the_bytes_of_their_file(world: World) -> None:
     [plan] = world.ledger.plans()
     world.golden.tiers.start_log_at(plan.tasks[1].start)
     world.golden.tiers.view.require_fresh(0, 0)
@@ -164,7 +164,7 @@ def cut_in(world: World, task: int) -> int:
     return start
 
 
-def test_of_a_file_whose_first_records_the_log_lost_the_others_are_compared_and_counted(world: World) -> None:
+def test_remaining_records_of_a_cut_file_are_compared_and_counted(world: World) -> None:
     start = cut_in(world, 1)
     [plan] = world.ledger.plans()
     done, read = world.ledger.done(plan), pq.read_table(io.BytesIO(world.place.get(a_file(world)[1].key)))
@@ -203,7 +203,7 @@ def test_a_row_that_the_log_never_had_is_found_in_what_is_left_of_a_file(world: 
     assert problems(twice) == ["rows are not the log's"]
 
 
-def test_a_damaged_file_of_a_cut_task_is_said_once(world: World) -> None:
+def test_a_damaged_file_of_a_cut_task_is_reported_once(world: World) -> None:
     cut_in(world, 1)
     file = a_file(world)[1]
     assert problems(with_object(world, file.key, b"")) == [f"the file has 0 bytes, not {file.bytes}"]

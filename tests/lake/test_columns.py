@@ -57,7 +57,7 @@ def test_corrupt_is_the_last_column_and_only_where_something_is_typed() -> None:
     assert Columns(("value", "offset"), value=JSON).schema().names == ["value", "offset", "_corrupt"]
 
 
-def test_what_no_file_can_have_is_refused_by_name() -> None:
+def test_columns_that_no_file_can_have_are_refused_by_name() -> None:
     with pytest.raises(InvalidRequest, match="not among those that are written") as refused:
         Columns(("offset",), value=JSON).schema()
     assert refused.value.facts == {"column": "value"}

@@ -97,7 +97,7 @@ class History:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_whatever_came_before_each_record_is_in_the_folder_once(golden_log: Make, seed: int) -> None:
+def test_each_record_is_in_the_folder_once_after_any_history(golden_log: Make, seed: int) -> None:
     golden = golden_log("transactions")
     golden.local.local_start = golden.folder.bases[-1] - 3
     world = World(golden)

@@ -54,7 +54,7 @@ def given_up(world: World) -> World:
     return world
 
 
-def test_what_expired_is_given_up_and_the_next_export_goes_on_with_what_the_log_has(golden: Golden) -> None:
+def test_expired_records_are_given_up_and_the_next_export_has_the_rest(golden: Golden) -> None:
     world = begun(golden)
     plan = the_plan(world)
     start = plan.tasks[2].start + 10
@@ -89,7 +89,7 @@ def test_killed_before_any_of_its_steps_and_done_again_it_leaves_the_very_same_o
 
 
 @pytest.mark.parametrize("steps", [1, 2])
-def test_who_still_runs_a_task_that_was_given_up_adds_nothing_to_the_place(golden: Golden, steps: int) -> None:
+def test_a_run_of_a_task_that_was_given_up_adds_nothing_to_the_place(golden: Golden, steps: int) -> None:
     """``steps`` 1: the run has yet to put its file; 2: it has yet to commit."""
     world = begun(golden)
     plan = the_plan(world)
@@ -106,7 +106,7 @@ def test_who_still_runs_a_task_that_was_given_up_adds_nothing_to_the_place(golde
     assert world.objects() == before
 
 
-def test_what_a_dead_run_left_after_the_end_is_found_by_the_check_and_goes_with_the_next_giving_up(
+def test_the_check_finds_files_of_a_dead_run_and_giving_up_deletes_them(
     golden: Golden,
 ) -> None:
     world = begun(golden)
@@ -134,7 +134,7 @@ def test_a_task_that_was_committed_first_is_not_given_up(golden: Golden) -> None
     assert check(world.export()).findings == []
 
 
-def test_an_export_whose_last_task_was_committed_meanwhile_is_whole(golden: Golden) -> None:
+def test_an_export_whose_last_task_commits_during_giving_up_is_whole(golden: Golden) -> None:
     world = begun(golden)
     plan = the_plan(world)
     act = give_up(world.ledger, plan)
@@ -146,7 +146,7 @@ def test_an_export_whose_last_task_was_committed_meanwhile_is_whole(golden: Gold
     assert not world.ledger.is_given_up(plan)
 
 
-def test_one_that_is_half_given_up_is_not_finished_by_anybody(golden: Golden) -> None:
+def test_an_export_that_is_half_given_up_is_never_finished(golden: Golden) -> None:
     world = begun(golden)
     run_until(give_up(world.ledger, the_plan(world)), 1)
     with pytest.raises(InvalidRequest, match="being given up"):

@@ -82,7 +82,7 @@ assert len(by_date(group)) == 2
     ],
     ids=["who begins processes", "who plans", "who lays rows out"],
 )
-def test_nobody_loads_what_another_needs(what: str, loaded: str) -> None:
+def test_no_process_loads_modules_that_only_another_needs(what: str, loaded: str) -> None:
     """Each needless import is a part of a second of every export."""
     script = LOADS.format(what)
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=200)

@@ -43,7 +43,7 @@ def world_is_left_alone(world: World) -> bool:
     ("form", "times"),
     [(None, 1), (Form("string"), 1), (Form("json", "id bigint"), 2), (Form("avro", '"long"'), 10)],
 )
-def test_the_rate_it_assumes_is_said_and_typed_values_are_slower(
+def test_the_assumed_rate_is_printed_and_lower_for_typed_values(
     golden_log: Make, form: Form | None, times: int
 ) -> None:
     quote = quoted(World(golden_log("zstd"), columns=Columns(EVERY_COLUMN, value=form)), processes=3)

@@ -106,7 +106,7 @@ def test_a_typed_table_lives_in_any_catalog_while_its_schema_grows(
         world.require_same()
 
 
-def test_of_two_followers_that_race_the_second_is_told_so(
+def test_the_second_of_two_racing_followers_gets_an_error(
     golden_log: Make, tmp_path: Path, catalog: Mapping[str, str]
 ) -> None:
     world = TableWorld(golden_log("transactions"), tmp_path / "world", limits=THREE_COMMITS, properties=catalog)
@@ -139,7 +139,7 @@ class TestACatalogThatGoes:
         return TableWorld(golden_log("transactions"), tmp_path / "world", limits=THREE_COMMITS, properties=properties)
 
     @pytest.mark.parametrize("landed", [False, True])
-    def test_nobody_knows_what_became_of_the_commit_until_the_place_tells(
+    def test_only_the_place_shows_the_outcome_of_a_lost_commit(
         self, world: TableWorld, server: RestCatalog, proxy: FaultyProxy, landed: bool
     ) -> None:
         def fault(method: str, path: str) -> str | None:
@@ -174,7 +174,7 @@ class TestACatalogThatGoes:
 
 
 @pytest.mark.parametrize(("answer", "error"), [("403", AccessDenied), ("409", StorageUnavailable)])
-def test_what_glue_answers_is_an_error_of_ours(moto: str, answer: str, error: type[Exception]) -> None:
+def test_errors_of_glue_become_errors_of_ours(moto: str, answer: str, error: type[Exception]) -> None:
     with closing(FaultyProxy(moto)) as proxy:
         proxy.fault = lambda method, path: answer
         with pytest.raises(error), closing(LakeCatalog({**of_glue(moto), "glue.endpoint": proxy.endpoint})) as catalog:

@@ -136,7 +136,7 @@ def test_a_file_that_is_missing_or_damaged_is_named(world: TableWorld, how: str)
 
 
 @pytest.mark.parametrize("commits", [0, 1])
-def test_what_the_log_has_and_the_table_has_not_is_counted(golden_log: Make, tmp_path: Path, commits: int) -> None:
+def test_records_that_the_table_lacks_are_counted(golden_log: Make, tmp_path: Path, commits: int) -> None:
     world = TableWorld(golden_log("transactions"), tmp_path)
     for _ in range(commits):
         run(world.round())

@@ -62,7 +62,7 @@ def unclean_election(world: TableWorld, epoch: int, end: int) -> None:
 
 @pytest.mark.essential
 @pytest.mark.parametrize("start", [100, 777, 2042])
-def test_what_the_log_deleted_goes_from_the_table(world: TableWorld, start: int) -> None:
+def test_deleted_records_leave_the_table(world: TableWorld, start: int) -> None:
     before, files = world.rows().num_rows, world.named_files()
     delete_below(world, start)
     [done] = world.follow()
@@ -179,7 +179,7 @@ def test_rows_of_a_lost_branch_are_taken_out_by_a_commit_of_their_own(world: Tab
 
 
 @pytest.mark.extended
-def test_what_came_after_a_lost_branch_is_read_again(world: TableWorld) -> None:
+def test_records_after_a_lost_branch_are_read_again(world: TableWorld) -> None:
     """The new leader's log has the folder's records again, under another epoch."""
     unclean_election(world, 99, 1500)
     world.follow()
@@ -231,7 +231,7 @@ def test_a_writer_that_dies_while_it_takes_rows_out_leaves_the_table_as_it_was(
     assert world.table_digest() == world.log_digest()
 
 
-def test_a_topic_that_was_made_anew_stops_its_table(world: TableWorld) -> None:
+def test_a_topic_that_was_recreated_stops_its_table(world: TableWorld) -> None:
     control = world.golden.control
     described = control._described
     control._described = type(described)("t", TopicId.of(b"another-topic-id"), False, described.partitions)
@@ -276,7 +276,7 @@ def test_a_branch_that_was_lost_below_what_the_table_knows_stops_it() -> None:
         common_end(reach(100, (7, 90)), Lineage.of((0, 0), (8, 20)), Offset(0))
 
 
-def test_a_place_keeps_the_newest_epochs_and_is_read_as_it_was_said() -> None:
+def test_a_place_keeps_the_newest_epochs_and_reads_back() -> None:
     reach_so_far = Reach(Offset(0), Offset(0))
     for epoch in range(20):
         reach_so_far = reach_so_far.to(
@@ -290,7 +290,7 @@ def test_a_place_keeps_the_newest_epochs_and_is_read_as_it_was_said() -> None:
         TablePlace.of_summary(summary, TopicId.of(b"another-topic-id"))
 
 
-def test_what_was_read_while_the_log_changed_its_lineage_is_not_committed(golden_log: Make, tmp_path: Path) -> None:
+def test_rows_read_while_the_lineage_changed_are_not_committed(golden_log: Make, tmp_path: Path) -> None:
     world = TableWorld(golden_log("transactions"), tmp_path, limits=TableLimits(40_000, 80_000))
     act = world.round()
     assert next(act).startswith("put ")

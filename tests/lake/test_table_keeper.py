@@ -59,7 +59,7 @@ def copy_another(world: TableWorld) -> None:
     golden.tiers.view.require_fresh(0, 0)
 
 
-def test_what_is_new_waits_for_the_interval(world: TableWorld) -> None:
+def test_new_records_wait_for_the_interval(world: TableWorld) -> None:
     clock = ManualClock()
     keeper = keeper_of(world, clock, TableLimits())
     assert keeper.turn(RUNS) is True
@@ -170,7 +170,7 @@ def test_a_table_whose_columns_cannot_become_what_is_met_stops_and_no_other(gold
         assert keeper.tables[OTHER].done.rows == COUNT
 
 
-def test_what_new_columns_are_for_does_not_wait_again(golden_log: Make, tmp_path: Path) -> None:
+def test_records_for_new_columns_do_not_wait_again(golden_log: Make, tmp_path: Path) -> None:
     with avro_world(golden_log, tmp_path) as world:
         keeper = keeper_of(world, ManualClock(), TableLimits())
         while keeper.turn(RUNS):

@@ -119,7 +119,7 @@ def test_a_driver_that_dies_before_any_step_loses_nothing_and_repeats_nothing(wo
     assert is_its_log(world)
 
 
-def test_of_two_drivers_one_is_first_and_the_other_leaves_nothing(world: TableWorld) -> None:
+def test_the_second_of_two_drivers_leaves_nothing(world: TableWorld) -> None:
     by(world, travelled)
     acts = [world.round(), world.round()]
     for act in acts:
@@ -131,7 +131,7 @@ def test_of_two_drivers_one_is_first_and_the_other_leaves_nothing(world: TableWo
     assert is_its_log(world)
 
 
-def test_what_expired_while_a_task_read_it_fails_the_commit_and_no_row_is_there(world: TableWorld) -> None:
+def test_records_that_expire_under_a_task_fail_the_commit_whole(world: TableWorld) -> None:
     def one_is_lost(jobs: Sequence[AnyJob]) -> Iterator[tuple[int, Any]]:
         yield do(jobs[0])
         yield jobs[1].number, PlannedRangeLost("gone", start=1)

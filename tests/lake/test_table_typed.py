@@ -90,7 +90,7 @@ def test_compacting_and_taking_out_leave_typed_rows_as_they_are(golden_log: Make
 
 
 @pytest.mark.extended
-def test_what_is_appended_again_after_a_lost_branch_is_of_the_newer_columns(golden_log: Make, tmp_path: Path) -> None:
+def test_rows_appended_after_a_lost_branch_have_the_newer_columns(golden_log: Make, tmp_path: Path) -> None:
     world = json_world(golden_log, tmp_path)
     world.follow_to(200)
     world.evolve(columns_of(DDL[4]))
@@ -103,7 +103,7 @@ def test_what_is_appended_again_after_a_lost_branch_is_of_the_newer_columns(gold
 
 
 @pytest.mark.extended
-def test_rows_of_newer_columns_that_were_lost_are_not_said_of_older_ones(golden_log: Make, tmp_path: Path) -> None:
+def test_rows_of_a_lost_branch_do_not_change_the_columns_of_older_ones(golden_log: Make, tmp_path: Path) -> None:
     world = json_world(golden_log, tmp_path)
     world.follow_to(100)
     world.evolve(columns_of(DDL[3]))
@@ -132,7 +132,7 @@ def test_a_row_that_was_read_before_the_table_evolved_is_not_committed_after_it(
     assert world.named_files() == world.data_files()
 
 
-def test_of_two_that_evolve_a_table_one_is_first_and_the_other_does_nothing(golden_log: Make, tmp_path: Path) -> None:
+def test_the_second_of_two_that_evolve_a_table_does_nothing(golden_log: Make, tmp_path: Path) -> None:
     """Iceberg sees no change: both columns are an int. But rows are made by one or by the other."""
     world = json_world(golden_log, tmp_path)
     world.follow_to(100)
@@ -264,7 +264,7 @@ def test_a_writer_that_dies_while_it_evolves_a_table_leaves_it_as_it_was(
     world.require_same()
 
 
-def test_rows_of_which_nothing_says_who_wrote_them_are_found(golden_log: Make, tmp_path: Path) -> None:
+def test_rows_without_a_known_writer_are_found(golden_log: Make, tmp_path: Path) -> None:
     world = json_world(golden_log, tmp_path)
     world.follow()
     table, place = world.table(), world.table().place()
@@ -348,7 +348,7 @@ def test_a_table_evolves_to_what_is_wanted_and_again_is_nothing(golden_log: Make
     assert not check_table(world.table(), world.log()).findings
 
 
-def test_what_iceberg_cannot_hold_is_refused_by_the_field_it_is_in() -> None:
+def test_types_that_iceberg_lacks_are_refused_with_their_field() -> None:
     two = pa.struct([("a", pa.struct([("b", pa.int32())])), ("a.b", pa.int32())])
     with pytest.raises(InvalidRequest, match=r"two fields of a table would have one name.*value\.a\.b"):
         iceberg_schema(pa.schema([("value", two)]))

@@ -164,7 +164,7 @@ def test_young_snapshots_stay_however_many_there_are(world: TableWorld) -> None:
 
 
 @pytest.mark.extended
-def test_what_a_dead_writer_left_is_swept_and_nothing_else(golden_log: Make, tmp_path: Path) -> None:
+def test_only_files_of_a_dead_writer_are_swept(golden_log: Make, tmp_path: Path) -> None:
     world = TableWorld(golden_log("transactions"), tmp_path)
     run_until(world.round(), 3)
     left = world.data_files()
@@ -181,7 +181,7 @@ def test_what_a_dead_writer_left_is_swept_and_nothing_else(golden_log: Make, tmp
 
 
 @pytest.mark.extended
-def test_what_an_older_snapshot_names_is_swept_once_that_is_gone(world: TableWorld) -> None:
+def test_files_of_an_older_snapshot_are_swept_once_it_expired(world: TableWorld) -> None:
     small = world.named_files()
     compact(world.table(), fresh, execute=True)
     assert not strays(world.table(), LATER)
@@ -193,7 +193,7 @@ def test_what_an_older_snapshot_names_is_swept_once_that_is_gone(world: TableWor
     assert world.table_digest() == world.log_digest()
 
 
-def test_what_is_young_is_never_swept(golden_log: Make, tmp_path: Path) -> None:
+def test_young_files_are_never_swept(golden_log: Make, tmp_path: Path) -> None:
     """It may belong to an attempt that is at work."""
     world = TableWorld(golden_log("transactions"), tmp_path)
     run_until(world.round(), 3)

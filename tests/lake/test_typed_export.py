@@ -107,7 +107,7 @@ NOTHING = Form("avro", '{"type": "fixed", "name": "Nothing", "size": 65000}')
 
 @pytest.mark.extended
 @pytest.mark.parametrize("case", CASES)
-def test_of_a_topic_of_something_else_every_byte_is_in_corrupt_and_none_is_lost(golden_log: Make, case: str) -> None:
+def test_every_byte_of_an_unfit_topic_is_in_corrupt_and_none_is_lost(golden_log: Make, case: str) -> None:
     golden = golden_log(case)
     golden.local.local_start = golden.folder.bases[-1] // 2
     world = World(golden, columns=Columns(EVERY_COLUMN, NOTHING, NOTHING))
@@ -196,7 +196,7 @@ def test_killed_before_any_step_a_typed_export_leaves_the_very_same_objects(log_
     assert steps > 4
 
 
-def test_whatever_windows_are_read_the_typed_files_are_the_same_bytes(log_of: LogOf) -> None:
+def test_typed_files_are_the_same_bytes_for_any_windows(log_of: LogOf) -> None:
     golden = log_of(orders())
     made = []
     for piece_bytes in (1, 5_000, 8 << 20):
@@ -207,9 +207,7 @@ def test_whatever_windows_are_read_the_typed_files_are_the_same_bytes(log_of: Lo
     assert made[0] == made[1] == made[2]
 
 
-def test_in_whatever_pieces_values_are_read_the_files_are_the_same_bytes(
-    log_of: LogOf, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_are_the_same_bytes_for_any_pieces_of_values(log_of: LogOf, monkeypatch: pytest.MonkeyPatch) -> None:
     golden = log_of(orders())
     made = []
     for at_once in (7, 1 << 20):

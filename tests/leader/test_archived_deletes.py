@@ -75,7 +75,7 @@ def test_the_same_id_in_another_partition_is_not_deleted(archived: Archived) -> 
     assert archived.ask(other, [archived.gone.segment_id]) == {}
 
 
-def test_a_delete_that_was_fenced_when_it_was_said_condemns_nothing_in_the_archive_either(world: World) -> None:
+def test_a_fenced_delete_condemns_nothing_in_the_archive_either(world: World) -> None:
     late = Late(world)
     kept = world.view().readable[0]
     zombie = late.reign
@@ -91,7 +91,7 @@ def test_a_delete_that_was_fenced_when_it_was_said_condemns_nothing_in_the_archi
     assert deleted_in(entries(world), expected) == {(world.partition, late.gone.segment_id): late.gone.object_key}
 
 
-def test_what_was_answered_is_not_read_again_for_a_week(archived: Archived) -> None:
+def test_an_answer_is_not_read_again_for_a_week(archived: Archived) -> None:
     world, ids = archived.world, [archived.gone.segment_id, UNKNOWN]
     archived.count_reads()
     archived.ask(world.partition, ids)
@@ -108,7 +108,7 @@ def test_what_was_answered_is_not_read_again_for_a_week(archived: Archived) -> N
     assert archived.reads == 2 * once
 
 
-def test_a_damaged_archive_condemns_nothing_and_is_told(archived: Archived) -> None:
+def test_a_damaged_archive_condemns_nothing_and_is_reported(archived: Archived) -> None:
     world = archived.world
     place = TierPlace(archived.identity.topic_id, 0)
     (piece,) = [each.key for each in place.pieces(world.store)]

@@ -70,7 +70,7 @@ def test_the_brokers_log_is_not_cut_before_the_log_start_is_accepted(world: Worl
     assert world.local_start() == 0
 
 
-def test_nothing_is_cut_that_nobody_ordered(two_expire: Expiry, world: World) -> None:
+def test_nothing_is_cut_without_an_order(two_expire: Expiry, world: World) -> None:
     two_expire.work()
     with pytest.raises(Fenced, match="nobody ordered"):
         run(delete_records_order(two_expire.reign, Offset(world.bases[2]), two_expire.process.events.append))

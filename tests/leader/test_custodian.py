@@ -52,7 +52,7 @@ def test_a_partition_whose_topic_is_gone_ends_after_the_grace_with_all_it_had(wa
     assert {fact.epoch for fact in ward.values(LeaderElected)} == {TERMINAL_EPOCH}
 
 
-def test_what_ended_a_partition_stays_for_good_and_costs_no_question(ward: Ward) -> None:
+def test_the_facts_that_end_a_partition_stay_and_cost_no_question(ward: Ward) -> None:
     ward.end()
     assert [type(live.fact) for live in ward.facts()] == [LeaderElected, PartitionDeleted]
     count = len(ward.log())
@@ -86,7 +86,7 @@ def test_a_topic_that_answers_again_takes_its_partition_back(ward: Ward) -> None
     assert len(ward.objects()) == 3 * len(ward.world.rolled)
 
 
-def test_an_undelete_in_time_begins_the_grace_anew(ward: Ward) -> None:
+def test_an_undelete_in_time_restarts_the_grace(ward: Ward) -> None:
     ward.work()
     ward.wait(GRACE_MS)
     for live in ward.facts():
@@ -267,7 +267,7 @@ def test_a_higher_terminal_term_stops_the_lower_one_before_its_next_step(ward: W
     assert "no longer rules" in ward.custodian.reasons[ward.world.partition]
 
 
-def test_objects_that_are_there_after_they_were_deleted_are_not_said_to_be_gone(ward: Ward) -> None:
+def test_objects_that_survive_their_delete_are_not_reported_as_deleted(ward: Ward) -> None:
     class Forgetful(MemoryStore):
         """A store that reports objects as deleted, and keeps them."""
 

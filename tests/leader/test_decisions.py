@@ -110,7 +110,7 @@ def test_a_local_start_inside_a_segment_takes_that_segment() -> None:
     assert next_candidate(copied(), seen(bounds=bounds), NOW) == CANDIDATE
 
 
-def test_an_offset_that_no_local_segment_has_is_said() -> None:
+def test_an_offset_without_a_local_segment_is_named() -> None:
     candidate = next_candidate(copied((0, 99)), seen(segments=SEGMENTS[2:]), NOW)
     sentence = "offset 100 is in no local segment: the next one begins at 200"
     assert candidate == not_copied(Reason.NO_LOCAL_SEGMENT, sentence)
@@ -243,7 +243,7 @@ def cut(before: int) -> LiveFact:
     return build.live(20, order)
 
 
-def test_what_is_remote_of_a_topic_excluded_later_still_expires() -> None:
+def test_remote_segments_of_a_topic_excluded_later_still_expire() -> None:
     """It expires by retention too. Only orders delete from a refused topic: Kafka's retention means something else."""
     why = Why(Reason.EXCLUDED, "excluded")
     config = replace(CONFIG, retention_ms=0)
@@ -333,7 +333,7 @@ def test_groups_that_are_not_all_known_hold_everything() -> None:
     assert holds.holds("t", 0, TopicGroups((), (GroupProblem("xyz", "hidden"),)), BOUNDS) == {}
 
 
-def test_a_hold_ends_after_its_longest_time_and_begins_anew_with_every_commit() -> None:
+def test_a_hold_ends_after_its_longest_time_and_restarts_with_every_commit() -> None:
     clock = ManualClock()
     holds = GroupHolds(GroupPolicy(True, (), 60.0), clock)
     assert holds.holds("t", 0, at(a=50, b=60), BOUNDS) == {"a": 50, "b": 60}

@@ -151,7 +151,7 @@ def test_every_tombstone_leaves_the_partition_as_it_was(erasing: Erasing, world:
     assert erasing.decision() == NothingToErase("nothing to erase")
 
 
-def test_what_is_in_force_and_what_can_be_read_is_all_that_is_left(erasing: Erasing, world: World) -> None:
+def test_only_facts_in_force_and_readable_segments_are_left(erasing: Erasing, world: World) -> None:
     erasing.work()
     view = world.view()
     in_force = ["LeaderElected", "LocalTrimIntended", "LogStartAdvanced"]
@@ -179,7 +179,7 @@ def test_a_new_segment_can_be_copied_and_read_after_everything_was_erased(world:
     assert world.check_promises().readable == (segment,)
 
 
-def test_each_key_is_erased_once_and_what_was_erased_is_told(erasing: Erasing, world: World) -> None:
+def test_each_key_is_erased_once_and_reported(erasing: Erasing, world: World) -> None:
     assert tombstones(world) == []
     erasing.work()
     erased = tombstones(world)

@@ -126,7 +126,7 @@ def test_a_checkpoint_that_moved_on_while_the_broker_still_answers_stops_them_to
     unchanged(world, acts(two_expire)[step](), step, lambda: world.write_checkpoint(*later))
 
 
-def test_a_log_start_that_somebody_else_moved_further_is_not_moved_back(two_expire: Expiry, world: World) -> None:
+def test_a_log_start_that_another_agent_moved_further_is_not_moved_back(two_expire: Expiry, world: World) -> None:
     run(advance_log_start(two_expire.reign, Offset(world.bases[3]), "retention-time", two_expire.process.events.append))
     appends_before = world.topic.appends
     run(advance_log_start(two_expire.reign, Offset(world.bases[2]), "retention-size", two_expire.process.events.append))
@@ -177,7 +177,7 @@ def say_late(world: World, reign: Reign, *facts: SegmentDeleteStarted | SegmentD
         world.topic.append(0, key_of(fact), encode_fact(fact))
 
 
-def test_what_a_fenced_term_condemns_stays_readable(two_expire: Expiry, world: World) -> None:
+def test_segments_that_a_fenced_term_condemns_stay_readable(two_expire: Expiry, world: World) -> None:
     zombie, segment = two_expire.reign, world.view().readable[0]
     process = world.process()
     reign = process.begin()

@@ -51,7 +51,7 @@ def test_expired_segments_go_oldest_first_and_in_the_order_that_is_promised(two_
     assert lines == [["log-start", "0"], *[["segment", "delete-started"]] * 2, *[["segment", "delete-finished"]] * 2]
 
 
-def test_what_expires_is_told_to_the_listener(two_expire: Expiry, world: World) -> None:
+def test_the_listener_gets_expiry_events(two_expire: Expiry, world: World) -> None:
     old = world.view().readable[:2]
     two_expire.work()
     events = two_expire.process.events
@@ -84,9 +84,7 @@ def test_time_expires_everything_that_is_old_enough(world: World) -> None:
     check_expiry(world)
 
 
-def test_objects_stay_for_the_grace_and_nobody_reads_them_as_segments_any_more(
-    two_expire: Expiry, world: World
-) -> None:
+def test_objects_stay_for_the_grace_but_are_no_segments(two_expire: Expiry, world: World) -> None:
     two_expire.once()
     assert len(world.objects()) == 15
     assert len(world.view().readable) == 3

@@ -253,7 +253,7 @@ def test_an_attempt_whose_last_checks_take_too_long_is_not_finished(world: World
     assert world.states() == [SegmentState.DELETE_SEGMENT_FINISHED]
 
 
-def test_a_copied_segment_is_told_to_the_listener(world: World) -> None:
+def test_the_listener_gets_an_event_for_a_copied_segment(world: World) -> None:
     process = world.process()
     segment = process.copy_next(process.begin())
     events_heard = [event for event in process.events if isinstance(event, SegmentCopied)]

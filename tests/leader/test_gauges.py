@@ -120,7 +120,7 @@ def test_a_partition_with_lost_facts_is_counted() -> None:
     assert Gauges()["tierstate_facts_lost"] == 0
 
 
-def test_what_lies_below_the_log_start_is_no_gap() -> None:
+def test_offsets_below_the_log_start_are_no_gap() -> None:
     assert Gauges(view_of(segment(200, 299), log_start=200), local_log_start_offset=300)["tierstate_gap_offsets"] == 0
 
 
@@ -177,7 +177,7 @@ def test_counters_by_topic_begin_at_zero_once_the_topic_is_known() -> None:
         assert gauges[name] == 0, name
 
 
-def test_what_local_retention_lets_go_and_something_keeps_is_measured_in_bytes(world: World) -> None:
+def test_expired_local_data_that_something_keeps_is_measured_in_bytes(world: World) -> None:
     """A consumer group that still reads at the start keeps every segment."""
     process = world.process()
     world.broker.commit("slow", world.name, 0, 0)

@@ -56,7 +56,7 @@ def listed_before(world: World, how: Callable[[World, str], None]) -> Process:
 
 
 @pytest.mark.parametrize("how", [reset, appear, hide])
-def test_a_group_that_moved_since_it_was_listed_loses_nothing_and_no_intention_is_said(
+def test_a_group_that_moved_since_it_was_listed_prevents_the_trim(
     how: Callable[[World, str], None], world: World
 ) -> None:
     process = listed_before(world, how)
@@ -67,7 +67,7 @@ def test_a_group_that_moved_since_it_was_listed_loses_nothing_and_no_intention_i
     assert (process.status().consecutive_failures, process.status().last_error) == (0, None)
 
 
-def test_what_a_group_that_moved_left_behind_is_trimmed(world: World) -> None:
+def test_records_behind_a_group_that_moved_are_trimmed(world: World) -> None:
     listed_before(world, read_a_little)
     assert world.local_start() == world.view().trim_intended == world.bases[1]
 
@@ -145,7 +145,7 @@ def test_groups_are_asked_again_when_they_must_be_newer_than_some_moment_and_loo
     assert broker.asked["groups"] == 2
 
 
-def test_who_needs_a_new_listing_shares_none_that_was_under_way_but_the_next_one(world: World) -> None:
+def test_a_caller_that_needs_a_new_listing_shares_only_the_next_one(world: World) -> None:
     broker = Counted(world)
     observe, bounds = observer(world, broker), world.broker.bounds(world.name, 0)
     began, go_on, now = threading.Event(), threading.Event(), world.clock.monotonic()

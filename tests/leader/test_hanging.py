@@ -211,7 +211,7 @@ class HoldingTopic(MemoryTierTopic):
 
 
 @pytest.mark.parametrize("loop", ["view", "view watch", "topic watch"])
-def test_what_waits_for_the_tier_state_topic_for_ever_hangs(watched: Watched, loop: str) -> None:
+def test_a_loop_that_waits_for_the_tier_state_topic_for_ever_hangs(watched: Watched, loop: str) -> None:
     topic = HoldingTopic(PARTITIONS)
     memory = InMemory(PARTITIONS)
     follower = Follower(topic, memory.fresh(), memory, watched.clock)
@@ -231,7 +231,7 @@ def test_a_store_that_never_answers_in_spite_of_its_deadlines_holds_its_watch(wa
         watched.hangs_until_let_go("store watch")
 
 
-def test_what_hangs_is_unhealthy_and_counted_by_its_loop(watched: Watched) -> None:
+def test_a_hanging_thread_is_unhealthy_and_counted_by_its_loop(watched: Watched) -> None:
     metrics, memory = Metrics(), InMemory(PARTITIONS)
     follower = Follower(
         MemoryTierTopic(PARTITIONS), memory.fresh(), memory, watched.clock, Following(tail=False)

@@ -50,9 +50,7 @@ def worker(world: World) -> PartitionWorker:
     return worker
 
 
-def test_what_waits_and_when_it_goes_is_told_while_a_copy_waits_for_its_store(
-    world: World, worker: PartitionWorker
-) -> None:
+def test_waiting_segments_are_shown_while_a_copy_waits_for_its_store(world: World, worker: PartitionWorker) -> None:
     process, rolled, sentences = world._processes[0], len(world.rolled), []
 
     def during() -> None:
@@ -68,7 +66,7 @@ def test_what_waits_and_when_it_goes_is_told_while_a_copy_waits_for_its_store(
     assert status.uncopied_expires_at == oldest(world, world.rolled[0]) + SHORTER_MS
 
 
-def test_it_is_told_while_a_partition_waits_before_it_tries_again(world: World, worker: PartitionWorker) -> None:
+def test_they_are_shown_while_a_partition_waits_to_try_again(world: World, worker: PartitionWorker) -> None:
     process, rolled = world._processes[0], len(world.rolled)
     world.topic.on_end = fail
     while backoff(worker.setbacks) < 2 * LOCAL_LOG_EVERY_S:

@@ -167,7 +167,7 @@ def test_a_second_recovery_goes_on_where_the_first_was_interrupted(world: World)
     assert not recovered.contradictions
 
 
-def test_a_recovery_beside_an_agent_that_begins_a_term_is_refused(world: World) -> None:
+def test_a_recovery_while_an_agent_begins_a_term_is_refused(world: World) -> None:
     trimmed(world)
     cut_at(world, SegmentCopyStarted, 1)
     world.elect_here()
@@ -198,7 +198,7 @@ def test_a_copy_that_died_before_it_was_finished_is_no_lost_fact(world: World) -
     assert SegmentDeleteStarted in {type(live.fact) for live in facts(world)}
 
 
-def test_what_the_archive_says_was_deleted_is_no_lost_fact(world: World) -> None:
+def test_a_segment_deleted_by_the_archive_is_no_lost_fact(world: World) -> None:
     whole = trimmed(world)
     cut_at(world, SegmentCopyStarted, -1)
     assert look(world).segments
@@ -212,7 +212,7 @@ def test_a_segment_of_which_an_object_is_not_there_is_no_lost_fact(world: World)
     assert not look(world).segments
 
 
-def test_what_the_broker_still_has_is_copied_again_and_not_called_lost(world: World) -> None:
+def test_records_still_on_the_broker_are_copied_again_and_not_lost(world: World) -> None:
     process = world.process()
     process.copy_all()
     cut_at(world, SegmentCopyStarted, 1)

@@ -74,7 +74,7 @@ def test_a_process_that_has_seen_it_all_copies_on_and_deletes_nothing(world: Wor
     assert process.view.partition(world.partition).unsettled == ()
 
 
-def test_an_empty_view_beside_a_full_bucket_is_no_new_partition(world: World) -> None:
+def test_an_empty_view_with_a_full_bucket_is_no_new_partition(world: World) -> None:
     tiered(world)
     lost(world)
     world.roll()
@@ -133,7 +133,7 @@ def test_segments_without_any_log_start_are_a_lost_state_too(world: World) -> No
 
 
 @pytest.mark.parametrize("happened", ["head cut", "lost"])
-def test_a_custodian_ends_nobody_by_what_is_left(world: World, happened: str) -> None:
+def test_a_custodian_ends_no_partition_by_the_remaining_facts(world: World, happened: str) -> None:
     objects = tiered(world)
     world.broker.delete_topic(world.name)
     if happened == "lost":

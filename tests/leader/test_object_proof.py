@@ -96,7 +96,7 @@ def test_a_segment_of_an_older_release_is_read_and_compared_with_its_fact(world:
         ObjectProof(world.store).require(older)
 
 
-def test_a_proof_that_is_old_when_the_request_would_go_counts_no_more(world: World) -> None:
+def test_a_proof_that_is_old_at_the_request_does_not_count(world: World) -> None:
     process = world.process()
     reign = process.copy_all()
     act = trim_local(reign, by_checksum(world), Offset(world.bases[2]), process.events.append, nobody_reads)

@@ -83,7 +83,7 @@ def test_groups_that_could_not_all_be_listed_are_asked_for_again_soon(world: Wor
     assert broker.asked["groups"] == 2
 
 
-def test_what_was_asked_ahead_is_good_for_one_look_and_not_for_long(world: World) -> None:
+def test_an_answer_ahead_is_good_for_one_look_and_not_for_long(world: World) -> None:
     broker = Counted(world)
     observe = observer(world, broker)
     due = {world.partition: world.name, TopicIdPartition(world.topic_id, 1): world.name}
@@ -99,7 +99,7 @@ def test_what_was_asked_ahead_is_good_for_one_look_and_not_for_long(world: World
     assert broker.asked == {"bounds_of": 2, "configs": 1, "groups_of": 1, "bounds": 2}
 
 
-def test_what_failed_ahead_fails_the_look_of_its_own_partition_alone(world: World) -> None:
+def test_an_error_ahead_fails_only_the_look_of_its_partition(world: World) -> None:
     observe = observer(world, world.broker)
     gone = TopicIdPartition(world.topic_id, 7)
     observe.ahead({world.partition: world.name, gone: world.name}, {world.name})
@@ -121,7 +121,7 @@ def test_nothing_is_asked_ahead_of_no_look_but_configuration_every_half_minute(w
     assert broker.asked == {"configs": 2}
 
 
-def test_a_configuration_that_changed_is_told_once(world: World) -> None:
+def test_a_changed_configuration_is_reported_once(world: World) -> None:
     observe = observer(world, world.broker)
     assert observe.ahead({}, {world.name}) == set()
     world.broker.configure(world.name, {"retention.ms": "1000"})
@@ -143,7 +143,7 @@ def test_a_cluster_that_answers_nothing_ahead_fails_looks_and_nothing_else(world
     assert observe(world.partition, world.name).groups.holds == {}
 
 
-def test_who_waits_for_a_transaction_is_told(world: World) -> None:
+def test_a_partition_that_waits_for_a_transaction_is_notified(world: World) -> None:
     calls = []
     policy = GroupPolicy(False, (), 60.0)
     seat = world.process().seat
@@ -373,7 +373,7 @@ def test_refused_partitions_are_counted_by_reason(new_world: Callable[..., World
     assert gauges(metrics)['tierstate_refused_partitions{reason="refused-compacted"}'] == 1
 
 
-def test_what_the_broker_will_expire_uncopied_is_foreseen(new_world: Callable[..., World]) -> None:
+def test_the_expiry_of_uncopied_records_is_foreseen(new_world: Callable[..., World]) -> None:
     world = new_world("none", {"retention.ms": str(10**15)})
     process = world.process()
     world.broker.open_transaction(world.name, 0, Offset(0))

@@ -58,7 +58,7 @@ def start_delete_next(late: Late) -> Act[None]:
     return start_delete(late.reign, decision.segment, decision.reason, events)
 
 
-def test_what_landed_after_its_segment_was_deleted_is_condemned_manifest_first(late: Late) -> None:
+def test_late_objects_of_a_deleted_segment_are_condemned_manifest_first(late: Late) -> None:
     keys = late.land()
     finding_list = late.findings()
     assert sorted(finding_list) == sorted(keys)
@@ -99,7 +99,7 @@ def foreign_keys(world: World) -> list[str]:
     return [f"{prefix}README", f"{prefix}more/of.log", *(object_key(unknown, kind) for kind in ObjectKind)]
 
 
-def test_objects_of_nobody_are_reported_and_stay_for_ever(late: Late, world: World) -> None:
+def test_unknown_objects_are_reported_and_stay_for_ever(late: Late, world: World) -> None:
     keys = foreign_keys(world)
     for key in keys:
         world.store.put_if_absent(key, b"12345")
@@ -227,7 +227,7 @@ def happenings(late: Late) -> dict[str, Callable[[], object]]:
 
 
 @pytest.mark.parametrize("happening", ["hold", "term", "leadership", "checkpoint", "erased"])
-def test_what_happens_after_the_look_keeps_the_objects(happening: str, late: Late, world: World) -> None:
+def test_events_after_the_look_keep_the_objects(happening: str, late: Late, world: World) -> None:
     keys = late.land()
     late.ripen()
     act = late.watch.sweep(late.reign)

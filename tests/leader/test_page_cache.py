@@ -62,7 +62,7 @@ def test_the_hot_end_of_a_log_stays_and_the_rest_goes(tmp_path: Path, edge: int)
         assert_only_these(pages, [page >= edge for page in range(PAGES)])
 
 
-def test_islands_of_hot_pages_stay_and_nothing_beside_them(tmp_path: Path) -> None:
+def test_islands_of_hot_pages_stay_and_no_others(tmp_path: Path) -> None:
     for pages in copied(tmp_path, (300, 900), (1200, 1900)):
         assert_only_these(pages, [300 <= page < 900 or 1200 <= page < 1900 for page in range(PAGES)])
 
@@ -77,7 +77,7 @@ def test_a_copy_that_ends_early_leaves_nothing_behind(tmp_path: Path) -> None:
     assert not any(resident(path))
 
 
-def test_where_the_file_system_cannot_tell_all_that_was_read_is_dropped(tmp_path: Path) -> None:
+def test_all_pages_read_are_dropped_if_the_file_system_hides_its_cache(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(LOG)
     make_cold(path)

@@ -60,7 +60,7 @@ def topic(kafka: KafkaSandbox, topic_name: str, tmp_path: Path) -> RealTopic:
     return RealTopic(kafka, topic_name[-80:].strip("-"), tmp_path / "store")
 
 
-def test_what_rolls_later_is_copied_too(topic: RealTopic) -> None:
+def test_segments_that_roll_later_are_copied_too(topic: RealTopic) -> None:
     topic.create().append(4_000)
     with topic.agent() as job, running(job):
         for _ in range(3):

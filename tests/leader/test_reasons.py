@@ -44,7 +44,7 @@ def test_a_failure_that_comes_again_says_how_often() -> None:
     assert why_failed(errors.Fenced("a higher term"), 3).said == "a higher term (failed 3 times in a row)"
 
 
-def test_what_is_left_never_reads_nothing() -> None:
+def test_a_remaining_wait_is_never_written_as_zero() -> None:
     assert [lasting(ms) for ms in (0, 1, 1000, 1001, 59_001)] == ["0 s", "1 s", "1 s", "2 s", "1 m"]
     assert [lasting(1000 * s) for s in (61, 3600, 17_455, 604_800, 900_000)] == [
         "1 m 1 s",
@@ -55,7 +55,7 @@ def test_what_is_left_never_reads_nothing() -> None:
     ]
 
 
-def test_an_internal_topic_is_refused_without_asking_anybody(world: World) -> None:
+def test_an_internal_topic_is_refused_without_a_question(world: World) -> None:
     process = world.process()
     worker = process.worker(observe=None)
     worker.barred = internal("__consumer_offsets")

@@ -67,7 +67,7 @@ def test_terms_are_new_and_learnt_from_the_view(world: World) -> None:
     assert not recovered.fenced
 
 
-def test_what_died_before_it_was_finished_and_copied_again_does_not_come_back(world: World) -> None:
+def test_a_dead_attempt_that_was_copied_again_does_not_come_back(world: World) -> None:
     process = world.process()
     reign = process.begin()
     process.copy_next(reign)
@@ -118,7 +118,7 @@ def test_no_advice_of_ours_deletes_what_a_recovery_just_restored(told: bool, wor
     assert cut_elsewhere(view, world.name, Offset(world.end())) is not None, "what others cut is still told"
 
 
-def test_a_recovery_goes_on_although_the_broker_s_log_start_moved_meanwhile(world: World) -> None:
+def test_a_recovery_goes_on_although_the_log_start_moves_during_it(world: World) -> None:
     world.process().work()
     target = Target.fresh(world)
     at_first = plan(world, local_start=world.local_start())
@@ -207,7 +207,7 @@ def test_a_manifest_that_describes_another_partition_under_this_name_is_not_beli
     assert plan(world).unproven == (segment.offsets,)
 
 
-def test_what_others_wrote_is_listed_and_not_restored(world: World) -> None:
+def test_foreign_objects_are_listed_and_not_restored(world: World) -> None:
     world.process().copy_all()
     aiven, other, elsewhere, *kept = world.view().readable
     rewrite(world, aiven, lambda manifest: replace(manifest, tierstate=None))
@@ -297,9 +297,7 @@ def test_a_log_start_that_only_the_archive_knows_binds(world: World) -> None:
 
 
 @pytest.mark.parametrize("step", ["started", "finished", "erased"])
-def test_what_the_archive_says_was_deleted_does_not_come_back_and_goes_on_being_deleted(
-    step: str, world: World
-) -> None:
+def test_a_segment_deleted_by_the_archive_stays_deleted(step: str, world: World) -> None:
     process = world.process()
     reign = process.copy_all()
     segment = world.view().readable[0]
@@ -367,7 +365,7 @@ def test_signatures_of_processes_in_the_archive_name_no_partition(world: World) 
     assert history(world) == before
 
 
-def test_what_the_archive_finished_and_the_bucket_lacks_is_missing(world: World) -> None:
+def test_a_segment_that_only_the_archive_has_is_missing(world: World) -> None:
     world.process().copy_all()
     newest = world.view().readable[-1]
     delete_segment(world.store, newest)
@@ -394,7 +392,7 @@ def test_the_archived_facts_after_a_recovery_continue_those_before_it(world: Wor
     assert plan(world, both).restored == plan(world, history(world)).restored
 
 
-def test_what_an_older_archive_deleted_stays_deleted_although_it_was_once_recovered_without_it(world: World) -> None:
+def test_a_delete_of_an_older_archive_binds_after_a_recovery_without_it(world: World) -> None:
     reign = world.process().copy_all()
     first = world.view().readable[0]
     reign.append(SegmentDeleteStarted(first, reign.term, reign.counter(), DeleteReason.LOG_START, reign.now()))

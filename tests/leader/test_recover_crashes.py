@@ -86,7 +86,7 @@ def test_a_topic_in_which_an_agent_wrote_is_refused(world: World) -> None:
 
 
 @pytest.mark.parametrize("step", [1, 2, 5])
-def test_an_agent_that_begins_a_term_meanwhile_is_noticed(step: int, world: World) -> None:
+def test_an_agent_that_begins_a_term_during_a_recovery_is_noticed(step: int, world: World) -> None:
     world.process().copy_all()
     recovery_plan = plan(world)
     world.topic = FaultyTopic(world.clock)
@@ -121,7 +121,7 @@ def test_a_fact_that_lands_once_more_changes_nothing(kind: str, world: World) ->
     assert same_meaning(target.process([plan(world)], during(target, 5, key.split("/", 2)[2], True)), world.view())
 
 
-def test_a_fact_that_somebody_erased_meanwhile_is_noticed(world: World) -> None:
+def test_a_fact_that_is_erased_during_a_recovery_is_noticed(world: World) -> None:
     world.process().copy_all()
     target = Target.fresh(world)
     with pytest.raises(IllegalTransition, match="use a fresh topic"):

@@ -88,7 +88,7 @@ def test_a_transaction_that_lasts_is_named_with_its_beginning_and_its_age(
     assert status["not_copied_reason"] == Reason.OPEN_TRANSACTION
 
 
-def test_it_is_said_as_well_of_what_is_not_trimmed(process: Process) -> None:
+def test_it_is_also_the_reason_for_not_trimming(process: Process) -> None:
     process.copy_all()
     process.world.broker.open_transaction(process.world.name, 0, Offset(1))
     worker = process.work()
@@ -97,13 +97,13 @@ def test_it_is_said_as_well_of_what_is_not_trimmed(process: Process) -> None:
     assert "producer 4000" in (process.status().not_trimmed or "")
 
 
-def test_a_short_transaction_is_nobodys_business(process: Process, counting: Counting, worker: PartitionWorker) -> None:
+def test_a_short_transaction_is_not_reported(process: Process, counting: Counting, worker: PartitionWorker) -> None:
     assert later(process, worker, NAMED_AFTER_S - 1).endswith(TODAY.format(4))
     assert counting.asked == 0
     assert "producer" in later(process, worker, 1)
 
 
-def test_the_broker_is_asked_once_a_minute_and_the_name_is_said_at_every_look(
+def test_the_broker_is_asked_once_a_minute_and_every_look_has_the_name(
     process: Process, counting: Counting, worker: PartitionWorker
 ) -> None:
     for _ in range(int(2 * ASK_EVERY_S)):
@@ -141,7 +141,7 @@ def test_the_next_transaction_has_its_own_name_and_its_own_age(process: Process,
     assert process.status().open_transaction == PinnedBy(4001, 0, 2, since, 0, 1)
 
 
-def test_what_begins_above_the_last_stable_offset_does_not_hold_it(
+def test_a_transaction_above_the_last_stable_offset_does_not_hold_it(
     process: Process, counting: Counting, worker: PartitionWorker
 ) -> None:
     """The last stable offset has moved between the look and the question."""

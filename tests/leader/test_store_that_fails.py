@@ -70,7 +70,7 @@ def test_a_store_that_is_away_is_asked_before_a_fact_says_that_a_copy_began(worl
 @pytest.mark.parametrize(
     ("error", "at_once"), [(StorageUnavailable("no answer"), True), (AccessDenied("no right to write"), False)]
 )
-def test_what_a_store_kept_from_being_copied_that_was_away_is_copied_as_soon_as_it_returns(
+def test_copies_that_an_absent_store_prevented_are_made_on_its_return(
     error: TierstateError, at_once: bool, world: World
 ) -> None:
     """Whatever else keeps a copy from being made goes on waiting: an answer of the store proves nothing about it."""
@@ -116,7 +116,7 @@ def test_nothing_piles_up_over_fifty_failed_attempts_and_nothing_is_left(error: 
     assert world.local_start() == world.bases[-1]
 
 
-def test_after_three_failures_the_back_off_grows_and_everybody_is_told(world: World) -> None:
+def test_after_three_failures_the_back_off_grows_and_is_reported(world: World) -> None:
     process = world.process()
     worker = process.worker()
     refuse_manifests(world, StorageUnavailable("no answer"))

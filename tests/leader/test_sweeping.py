@@ -61,7 +61,7 @@ def test_an_abandoned_segment_goes_when_this_process_saw_it_so_for_the_whole_gra
     assert sweep(view, first_seen={}) == NoSweep(f"{sentence} 1 d")
 
 
-def test_each_process_waits_anew_and_forgets_what_is_no_longer_abandoned() -> None:
+def test_each_process_waits_by_itself_and_forgets_revived_segments() -> None:
     view = view_of(*abandoned(8), *abandoned(9)[1:])
     eight, nine = build.segment_id(8), build.segment_id(9)
     assert still_abandoned(view, {}, 7.0) == {eight: 7.0, nine: 7.0}
@@ -107,7 +107,7 @@ def test_a_finished_copy_goes_only_when_its_offsets_are_elsewhere(
     assert isinstance(unfinished, type(decision)), "the fact that finished it may be lost"
 
 
-def test_what_lies_below_the_log_start_is_missed_by_nobody() -> None:
+def test_offsets_below_the_log_start_are_not_missed() -> None:
     bounds = replace(BOUNDS, local_start=Offset(450))
     facts = abandoned(9, 300, 449, finished=True)
     assert isinstance(sweep(view_of(*facts, log_start=449), bounds=bounds), NoSweep)
@@ -164,7 +164,7 @@ def die_in_a_copy(world: World, step: int) -> RemoteSegmentId:
 
 
 @pytest.mark.parametrize("step", range(1, 5))
-def test_what_a_process_left_that_died_in_a_copy_is_swept_in_the_end(step: int, world: World) -> None:
+def test_remains_of_a_process_that_died_in_a_copy_are_swept(step: int, world: World) -> None:
     dead = die_in_a_copy(world, step)
     process = world.process()
     reign = process.begin()
@@ -278,7 +278,7 @@ def test_an_own_attempt_that_is_no_longer_one_is_not_taken_back(state: str, worl
 
 
 @pytest.mark.parametrize("stop", ["hold", "term"])
-def test_what_lands_after_the_decision_keeps_an_abandoned_segment(stop: str, world: World) -> None:
+def test_facts_that_land_after_the_decision_keep_a_segment(stop: str, world: World) -> None:
     dead = die_in_a_copy(world, 3)
     process = world.process()
     reign = process.begin()

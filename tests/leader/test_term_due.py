@@ -89,7 +89,7 @@ def test_a_new_leader_epoch_is_a_new_term_though_nothing_is_to_be_done_and_the_a
     assert world.topic.appends == appends_before, "one fact a leadership"
 
 
-def test_what_is_remote_stays_readable_when_retention_takes_all_after_a_restart(new_world: NewWorld) -> None:
+def test_remote_records_stay_readable_when_retention_takes_the_rest(new_world: NewWorld) -> None:
     world = new_world("epochs", {"local.retention.bytes": "0"})
     process = world.process()
     worker = process.work()
@@ -107,7 +107,7 @@ def test_what_is_remote_stays_readable_when_retention_takes_all_after_a_restart(
     assert view.lineage.entries[0].start_offset == 0
 
 
-def test_where_an_emptied_log_goes_on_is_said_though_nothing_is_known_to_be_remote(new_world: NewWorld) -> None:
+def test_the_start_of_an_emptied_log_is_written_without_remote_records(new_world: NewWorld) -> None:
     """A copy may be remote of which the agent does not know yet that it ended."""
     world = new_world("big")
     process = world.process()
@@ -246,7 +246,7 @@ def test_nothing_is_written_about_a_partition_of_which_a_fact_cannot_be_read(new
     assert world.topic.end(0) == place + 1
 
 
-def test_an_agent_that_answers_elsewhere_now_says_so_and_one_that_does_not_begins_no_term(world: World) -> None:
+def test_only_an_agent_with_a_new_address_begins_a_term_to_announce_it(world: World) -> None:
     world.process().work()
     first = world.view().term
     world.process().work()
@@ -264,7 +264,7 @@ def test_an_epoch_that_changes_calls_for_a_look(world: World) -> None:
     assert hosted(world) != before
 
 
-def test_of_several_that_have_the_epoch_the_one_that_knows_the_log_furthest_down_continues_it() -> None:
+def test_the_elder_that_knows_the_log_furthest_down_continues_it() -> None:
     knows_nothing, knows_all = Lineage.of((5, 33), (6, 40)), Lineage.of((0, 0), (3, 17), (5, 33))
     composed, lineage = compose(Lineage.of((5, 33), (6, 40)), [knows_nothing, knows_all])
     assert (composed, lineage) == (Lineage.of((0, 0), (3, 17), (5, 33), (6, 40)), True)
@@ -299,7 +299,7 @@ def test_agents_are_asked_where_their_brokers_newest_term_says_and_only_answers_
         assert lineage_in_answer(garbage, world.partition) is None
 
 
-def test_what_is_unknown_is_shown_with_what_would_be_believed(world: World) -> None:
+def test_an_unknown_lineage_is_shown_with_its_candidates(world: World) -> None:
     away_for_an_epoch(world)
     view = world.view()
     unknown = unknown_of(view)

@@ -61,7 +61,7 @@ def test_a_second_term_leaves_the_log_start_as_it_was(world: World) -> None:
     assert world.view().log_start == 0
 
 
-def test_of_two_terms_that_are_composed_at_once_the_later_one_rules(world: World) -> None:
+def test_the_later_of_two_terms_composed_at_once_is_in_force(world: World) -> None:
     process, other = world.process(), world.process()
     act = begin_term(process.seat, world.partition, world.name)
     first: list[Reign] = []
@@ -72,7 +72,7 @@ def test_of_two_terms_that_are_composed_at_once_the_later_one_rules(world: World
     finish(world)
 
 
-def test_a_term_that_another_one_follows_before_it_said_the_log_start_gives_way(world: World) -> None:
+def test_a_term_that_is_followed_before_its_log_start_gives_way(world: World) -> None:
     process, other = world.process(), world.process()
     act = begin_term(process.seat, world.partition, world.name)
     with pytest.raises(Fenced):
@@ -374,7 +374,7 @@ class NeverApplies:
         raise ViewBehind("view has not applied this position yet", position=position)
 
 
-def test_a_term_is_told_when_it_begins_and_when_it_ends(world: World) -> None:
+def test_the_begin_and_the_end_of_a_term_are_reported(world: World) -> None:
     process = world.process()
     worker = process.work()
     started = [event.term for event in process.events if isinstance(event, TermStarted)]
@@ -400,7 +400,7 @@ def test_lineage_is_continued_below_a_checkpoint_that_trimming_cut(new_world: Ca
     assert view.coverage.prefix_end(0) == world.bases[0] - 1
 
 
-def test_a_lineage_that_nobody_continues_is_unknown_and_nothing_is_trimmed(new_world: Callable[..., World]) -> None:
+def test_a_lineage_that_no_term_continues_is_unknown_and_prevents_trims(new_world: Callable[..., World]) -> None:
     """Every LeaderElected that knew the old epochs was erased from the view: they can no longer be known."""
     world = new_world("epochs", {"local.retention.bytes": "0"})
     process = world.process()

@@ -64,7 +64,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[RemoteSeg
 
 @pytest.mark.parametrize("how", DAMAGE)
 @pytest.mark.parametrize("case", ["transactions", "opentxn"])
-def test_a_damaged_or_missing_transaction_index_is_rebuilt_from_the_markers_and_told(
+def test_a_damaged_or_missing_index_is_rebuilt_from_the_markers_and_reported(
     case: str, how: str, new_world: NewWorld, sound: dict[str, tuple[RemoteSegment, ...]]
 ) -> None:
     world = new_world(case)
@@ -101,7 +101,7 @@ def test_an_entry_lost_from_a_later_index_hides_no_less_of_the_segment_before(
     assert any(entry.last > each.offsets.end for each in sound["opentxn"][:3] for entry in each.aborted.entries)
 
 
-def test_what_is_aborted_is_known_without_any_producer_snapshot(
+def test_aborted_ranges_are_known_without_a_producer_snapshot(
     new_world: NewWorld, sound: dict[str, tuple[RemoteSegment, ...]]
 ) -> None:
     world = new_world("transactions")
@@ -165,7 +165,7 @@ def test_a_segment_in_which_no_open_transaction_ends_is_passed_over(new_world: N
 
 
 @pytest.mark.parametrize("how", ["damaged", "gone"])
-def test_what_lies_behind_and_cannot_be_read_stops_the_copy(how: str, new_world: NewWorld) -> None:
+def test_an_unreadable_later_segment_stops_the_copy(how: str, new_world: NewWorld) -> None:
     world = new_world("opentxn")
     base, later = (Offset(each) for each in world.rolled[2:4])
     with world.log.open_segment(world.partition, world.name, base, later) as files:

@@ -49,7 +49,7 @@ def test_a_trim_moves_the_brokers_start_to_the_end_of_what_is_copied(world: Worl
     world.check_promises()
 
 
-def test_what_lies_below_the_log_start_needs_nothing_in_its_place(two_expire: Expiry, world: World) -> None:
+def test_records_below_the_log_start_need_no_copy(two_expire: Expiry, world: World) -> None:
     """Our retention is shorter than the broker's: records that ours deleted are in the broker's log, only there."""
     two_expire.work()
     assert world.local_start() == 0
@@ -187,7 +187,7 @@ def test_an_order_to_pause_that_lands_after_the_decision_stops_the_trim(step: st
     assert world.local_start() == 0
 
 
-def test_an_intention_that_does_not_stand_any_more_is_not_carried_out(world: World) -> None:
+def test_an_erased_intention_is_not_carried_out(world: World) -> None:
     """The fact was erased: afterwards the cause of the cut would be unknown."""
     process = world.process()
 

@@ -58,7 +58,7 @@ def test_kinds_take_turns_however_much_each_has_to_do(new_world: Callable[..., W
     assert all(one != following for one, following in pairwise(others)), others
 
 
-def test_a_sweep_and_an_erasure_go_on_beside_an_expiry_that_takes_long(world: World) -> None:
+def test_a_sweep_and_an_erasure_go_on_during_a_long_expiry(world: World) -> None:
     abandoned(world, 3)
     process = world.process()
     lower = process.copy_all()
@@ -146,7 +146,7 @@ def test_a_removal_that_fails_holds_up_no_other_segment(world: World) -> None:
     assert world.check_promises().segments.keys() == {each.segment_id for each in world.view().readable}
 
 
-def test_a_failed_removal_is_forgotten_once_somebody_else_did_it(world: World) -> None:
+def test_a_failed_removal_is_forgotten_once_another_agent_did_it(world: World) -> None:
     world.process().copy_all()
 
     def denied(operation: str, key: str, writes: int) -> None:

@@ -69,7 +69,7 @@ def not_ours_to_write(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("lose", [no_folder, a_file, no_identity, not_ours_to_write])
-def test_one_lost_disk_of_two_keeps_nobody_from_starting_and_is_told(
+def test_an_agent_starts_with_one_lost_disk_of_two_and_reports_it(
     lose: Callable[[Path], None], disks: tuple[Path, Path]
 ) -> None:
     events: list[Event] = []
@@ -84,7 +84,7 @@ def test_one_lost_disk_of_two_keeps_nobody_from_starting_and_is_told(
         assert events == [event]
 
 
-def test_without_any_disk_nobody_starts(disks: tuple[Path, Path]) -> None:
+def test_no_agent_starts_without_a_disk(disks: tuple[Path, Path]) -> None:
     for disk in disks:
         no_identity(disk)
     with pytest.raises(InvalidRequest, match="not a log folder of a broker"):
@@ -176,7 +176,7 @@ def test_a_process_that_has_no_file_left_to_open_loses_no_disk(
         assert log.broker_folders.live == disks
 
 
-def test_there_is_one_agent_to_a_broker_and_whoever_only_looks_is_none(disks: tuple[Path, Path]) -> None:
+def test_each_broker_has_one_agent_and_commands_are_none(disks: tuple[Path, Path]) -> None:
     with LogDirs(disks):
         with pytest.raises(Unavailable, match="another agent"):
             LogDirs(disks)

@@ -38,7 +38,7 @@ def log(folder: Path) -> Iterator[LogDirs]:
         yield opened
 
 
-def test_nothing_is_told_while_records_are_appended(log: LogDirs, folder: Path) -> None:
+def test_no_event_comes_while_records_are_appended(log: LogDirs, folder: Path) -> None:
     (folder / "t-0" / "0.log").write_text("created")
     log.touched()
     with (folder / "t-0" / "0.log").open("a") as file:
@@ -71,7 +71,7 @@ def test_the_broker_s_own_checkpoints_are_no_news(log: LogDirs, folder: Path) ->
     assert (touched_folders.names, touched_folders.folders) == (frozenset(), False)
 
 
-def test_folders_that_come_and_go_are_told_and_the_new_ones_watched(log: LogDirs, folder: Path) -> None:
+def test_folders_that_come_and_go_are_events_and_new_ones_are_watched(log: LogDirs, folder: Path) -> None:
     add_partition(folder, "t-2")
     assert log.touched().folders
     assert TopicIdPartition(ID, 2) in log.partitions()
@@ -99,7 +99,7 @@ def test_a_topic_id_that_changes_in_place_is_read_again(log: LogDirs, folder: Pa
     assert log.partitions() == {TopicIdPartition(another, 0): "t", TopicIdPartition(ID, 1): "t"}
 
 
-def test_what_happened_before_the_first_question_is_not_known(folder: Path) -> None:
+def test_events_before_the_first_question_are_unknown(folder: Path) -> None:
     with LogDirs([folder]) as log:
         assert log.touched().folders
 

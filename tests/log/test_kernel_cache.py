@@ -135,7 +135,7 @@ def test_a_link_is_not_taken_for_the_folder_of_this_user(tmp_path: Path, monkeyp
     assert kernel_folder() == ""
 
 
-def test_without_a_place_for_machine_code_all_works_and_an_executor_says_so_once(tmp_path: Path) -> None:
+def test_without_a_place_for_machine_code_an_executor_warns_once(tmp_path: Path) -> None:
     (tmp_path / f"tierstate-kernels-{os.getuid()}").write_text("a file where the folder should be")
     (tmp_path / "tierstate").write_text("here too")
     program = (

@@ -27,7 +27,7 @@ def test_asking_what_is_in_the_page_cache_brings_nothing_in(file: Path) -> None:
     assert not any(resident(file))
 
 
-def test_missing_pages_are_told_in_runs_of_whole_pages(file: Path) -> None:
+def test_missing_pages_are_reported_in_runs_of_whole_pages(file: Path) -> None:
     make_hot(file, 10 * PAGE, 12 * PAGE)
     with file.open("rb") as opened:
         runs = missing_pages(opened.fileno(), 5 * PAGE + 7, 20 * PAGE + 1)
@@ -36,7 +36,7 @@ def test_missing_pages_are_told_in_runs_of_whole_pages(file: Path) -> None:
         assert missing_pages(opened.fileno(), 5, 5) == []
 
 
-def test_what_cannot_be_asked_is_an_error() -> None:
+def test_a_file_that_cannot_be_asked_is_an_error() -> None:
     reading, writing = os.pipe()
     with pytest.raises(OSError, match="No such device"):
         missing_pages(reading, 0, PAGE)

@@ -108,7 +108,7 @@ def test_zeros_after_an_active_log_are_no_data(tmp_path: Path) -> None:
         list(LogSegment(path, active=True).pieces())
 
 
-def test_a_log_that_ends_inside_a_batch_gives_all_that_is_whole_and_then_says_so(tmp_path: Path) -> None:
+def test_a_log_that_ends_inside_a_batch_gives_whole_batches_and_an_error(tmp_path: Path) -> None:
     whole = plain_batch(0) + plain_batch(3)
     last = plain_batch(6)
     for cut in range(8, len(last)):  # before that there are only zeros

@@ -44,7 +44,7 @@ def test_a_filter_finds_what_python_finds(records: Any, key: bytes | None, conta
     assert block_rows(RecordFilter(key, contains).of(block)) == expected
 
 
-def test_what_begins_anew_within_itself_is_found() -> None:
+def test_a_text_that_repeats_its_own_beginning_is_found() -> None:
     values = [bytes(each) for size in range(7) for each in product(b"ab", repeat=size)]
     (block,) = decode_records(batch([(None, value, []) for value in values], NONE), source="t")
     for contains in filter(None, values):
@@ -59,7 +59,7 @@ def test_some_records_of_a_block_are_those_records(records: Any, data: st.DataOb
     assert block_rows(block.only(slice(count))) == block_rows(block)[:count]
 
 
-def test_what_was_looked_through_is_counted_as_it_is_unpacked() -> None:
+def test_searched_bytes_are_counted_as_they_are_unpacked() -> None:
     counts = [0, 0]
 
     def looked(count: int, size: int) -> None:

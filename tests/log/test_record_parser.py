@@ -172,7 +172,7 @@ def test_offsets_that_do_not_count_up_are_passed_over_from_wherever_one_reads(
 
 
 @pytest.mark.parametrize("input_name", ["same", "back", "below"])
-def test_a_passed_over_record_is_counted_by_nobody(input_name: str) -> None:
+def test_a_passed_over_record_is_never_counted(input_name: str) -> None:
     """Blocks count their headers, nulls and bytes."""
     data = (OFFSET_DELTAS / f"{input_name}.log").read_bytes()
     (block, *_) = [*decode_records(data + plain_batch(2, 1), source="f")]
@@ -189,7 +189,7 @@ def test_a_passed_over_record_is_counted_by_nobody(input_name: str) -> None:
     st.integers(-1, 2),
     st.sampled_from([0, 40, 3000]),
 )
-def test_what_the_walk_over_offsets_calls_decodable_is_what_the_parser_decodes(
+def test_the_walk_over_offsets_and_the_parser_agree_on_decodable_batches(
     rows: list[tuple[int, bytes | None, bytes | None, list[tuple[bytes, bytes | None]], int]],
     changes: list[tuple[int, int]],
     cut: int,
@@ -252,7 +252,7 @@ def test_more_headers_than_a_record_may_have_are_refused_by_both() -> None:
     assert parsed(data, (0, 1)) == decoded(data, (0, 1))
 
 
-def test_what_is_aborted_is_hidden_by_both() -> None:
+def test_both_hide_aborted_records() -> None:
     data = plain_batch(0, 3, attributes=16, producer=4) + plain_batch(3, 2, attributes=16, producer=5)
     aborted = (AbortedRange(4, Offset(0), Offset(2)),)
     offsets = [each.offset for each in parse_records(data, source="f", aborted=aborted)]

@@ -53,7 +53,7 @@ def test_a_file_that_went_says_nothing_and_one_that_came_again_is_read(tmp_path:
     assert parsed.files.get(replaced(file, "two")) == "file says two"
 
 
-def test_what_does_not_count_any_more_is_forgotten(tmp_path: Path) -> None:
+def test_unused_files_are_forgotten(tmp_path: Path) -> None:
     parsed, kept, other = Parsed(), replaced(tmp_path / "kept", "one"), replaced(tmp_path / "other", "two")
     for _ in range(2):
         parsed.files.get(kept)

@@ -89,7 +89,7 @@ def test_the_markers_of_a_real_log_make_the_very_index_that_the_broker_wrote() -
         assert check.difference() is None
 
 
-def test_what_is_open_at_a_real_segments_end_is_what_the_next_ones_snapshot_says() -> None:
+def test_transactions_open_at_a_segments_end_are_in_the_next_snapshot() -> None:
     for case in ("transactions", "opentxn"):
         for segment, following in pairwise(golden(case)):
             assert segment.check().open == following.before.transactions

@@ -38,11 +38,11 @@ def test_the_client_that_has_taken_nothing_for_longest_is_closed_alone() -> None
     assert closed(Client(STALLED_S), Client(STALLED_S + 1), Client(0)) == [False, True, False]
 
 
-def test_nobody_who_takes_a_little_is_closed() -> None:
+def test_a_client_that_takes_a_little_is_not_closed() -> None:
     assert closed(Client(STALLED_S - 0.1), Client(0)) == [False, False]
 
 
-def test_nobody_is_closed_whom_nothing_is_sent_or_while_there_is_memory() -> None:
+def test_no_client_is_closed_without_pending_data_or_while_there_is_memory() -> None:
     idle = Client(1_000)
     budget = Budget(SIZE, methodcaller("abort"))
     with budget.sent_to(idle):

@@ -82,7 +82,7 @@ def proxied(kafka: KafkaSandbox) -> Iterator[ProxyServer]:
         yield server
 
 
-def test_with_tls_alone_the_proxys_certificate_is_never_shown_in_a_clients_name(by_certificate: KafkaSandbox) -> None:
+def test_the_proxys_certificate_is_never_shown_for_a_client_with_tls_alone(by_certificate: KafkaSandbox) -> None:
     with proxied(by_certificate) as proxy:
         kafka = {"bootstrap.servers": str(proxy.address), "security.protocol": "ssl"}
         kafka["ssl.ca.location"] = by_certificate.client_config["ssl.ca.location"]
@@ -101,7 +101,7 @@ def test_check_says_that_a_proxy_cannot_bring_its_clients_certificates(
     assert row["detail"].startswith("cannot be run: the brokers want a certificate of every client")
 
 
-def test_with_sasl_the_proxys_certificate_opens_the_door_and_the_client_is_who_logs_in(by_both: KafkaSandbox) -> None:
+def test_with_sasl_the_proxys_certificate_connects_and_the_client_logs_in(by_both: KafkaSandbox) -> None:
     admin = AdminClient(by_both.client_config)
     admin.create_topics([NewTopic("nobodys", 1, 1)])["nobodys"].result(30)
     with proxied(by_both) as proxy:

@@ -115,9 +115,7 @@ def proxy(house: House) -> Iterator[Proxy]:
     running.stop()
 
 
-def test_it_takes_no_more_than_its_memory_and_its_connections_own_and_answers_those_who_read(
-    proxy: Proxy, remote: str, local: str
-) -> None:
+def test_it_keeps_to_its_memory_and_answers_clients_that_read(proxy: Proxy, remote: str, local: str) -> None:
     """Crowds follow each other: memory of one is used again by the next."""
     proxy.reads_all_there_is(remote)
     before = proxy.resident()
@@ -142,7 +140,7 @@ def test_it_takes_no_more_than_its_memory_and_its_connections_own_and_answers_th
     proxy.reads_all_there_is(remote)
 
 
-def test_those_who_never_read_do_not_keep_remote_records_from_the_others(proxy: Proxy, remote: str) -> None:
+def test_clients_that_never_read_do_not_block_remote_reads_of_others(proxy: Proxy, remote: str) -> None:
     """They are closed while others need their memory; the records read ahead for them are kept longer."""
     with ExitStack() as crowds:
         while MEMORY * 3 // 4 - proxy.counts("memory_bytes") >= MIB:

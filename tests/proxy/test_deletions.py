@@ -56,7 +56,7 @@ def deleted(bootstrap: str, *places: tuple[str, int]) -> dict[str, int | KafkaEr
 
 
 @pytest.mark.parametrize("where", ["remote", "local", "all"])
-def test_nothing_of_a_tiered_topic_is_deleted_and_no_client_is_told_it_was(
+def test_no_record_of_a_tiered_topic_is_deleted_or_reported_as_deleted(
     cluster: TieredCluster, proxy: RunningProxy, tiered: tuple[str, int], where: str
 ) -> None:
     topic, start = tiered

@@ -141,7 +141,7 @@ def test_a_store_that_is_away_is_waited_for_and_the_application_hears_nothing(
 
 @pytest.mark.kafka
 @pytest.mark.parametrize("family", FAMILIES)
-def test_damage_is_told_to_the_application_and_when_it_is_mended_it_reads_on_from_there(
+def test_an_application_gets_damage_as_an_error_and_reads_on_once_repaired(
     cluster: TieredCluster, topic: str, family: Any
 ) -> None:
     with running(cluster) as proxy, family(proxy, topic) as read:
@@ -157,7 +157,7 @@ def test_damage_is_told_to_the_application_and_when_it_is_mended_it_reads_on_fro
 
 @pytest.mark.kafka
 @pytest.mark.parametrize("family", FAMILIES)
-def test_what_the_logical_log_has_no_more_is_out_of_range(cluster: TieredCluster, topic: str, family: Any) -> None:
+def test_offsets_that_the_logical_log_lost_are_out_of_range(cluster: TieredCluster, topic: str, family: Any) -> None:
     with running(cluster) as proxy, family(proxy, topic) as read:
 
         def expired(topic: str, partition: int, offset: int) -> None:

@@ -160,7 +160,7 @@ def test_a_fetch_answer_passes_byte_for_byte(version: int, seed: int) -> None:
 
 @pytest.mark.parametrize("version", offered_versions(Key.FETCH, FetchResponse))
 @for_every_seed
-def test_an_entry_that_says_something_else_differs_in_that_alone(version: int, seed: int) -> None:
+def test_a_changed_entry_differs_only_in_the_changed_field(version: int, seed: int) -> None:
     made = message(FetchResponse, version, seed)
 
     def change(entry: AnsweredPartition, records: bytes) -> list[Any]:
@@ -201,7 +201,7 @@ def test_a_filled_entry_has_the_records_the_bounds_and_the_aborted_transactions(
 
 @pytest.mark.parametrize("version", offered_versions(Key.LIST_OFFSETS, ListOffsetsRequest))
 @for_every_seed
-def test_what_is_asked_of_offsets_is_read_as_it_stands(version: int, seed: int) -> None:
+def test_the_places_of_a_list_offsets_request_are_read(version: int, seed: int) -> None:
     made = message(ListOffsetsRequest, version, seed, isolation_level=seed % 2)
     places = read_list_offsets(encoded(made, version), 0, version)
     assert places.timestamps == {(t.name, p.partition_index): p.timestamp for t in made.topics for p in t.partitions}
@@ -233,7 +233,7 @@ def test_offsets_are_patched_where_they_stand(version: int, seed: int) -> None:
 
 @pytest.mark.parametrize("version", offered_versions(Key.OFFSET_FOR_LEADER_EPOCH, OffsetForLeaderEpochRequest))
 @for_every_seed
-def test_what_is_asked_of_epochs_is_read_as_it_stands(version: int, seed: int) -> None:
+def test_the_epochs_of_an_epochs_request_are_read(version: int, seed: int) -> None:
     made = message(OffsetForLeaderEpochRequest, version, seed)
     epochs = {(t.topic, p.partition): p.leader_epoch for t in made.topics for p in t.partitions}
     assert read_epochs(encoded(made, version), 0, version) == epochs
@@ -301,7 +301,7 @@ def test_a_held_deletion_is_answered_with_a_refusal_unless_the_broker_refused_it
     assert all("tierstate delete-records t-" in each for each in refused)
 
 
-def test_a_topic_of_which_nobody_knows_whether_it_is_tiered_is_not_deleted_from() -> None:
+def test_records_of_a_possibly_tiered_topic_are_not_deleted() -> None:
     topic = DeleteRecordsRequest.DeleteRecordsTopic
     partition = topic.DeleteRecordsPartition(partition_index=3, offset=45)
     made = DeleteRecordsRequest(topics=[topic(name="unknown", partitions=[partition])], timeout_ms=9)
@@ -413,7 +413,7 @@ def read_brokers(body: bytes, version: int) -> bytes:
 
 @pytest.mark.parametrize("version", offered_versions(Key.METADATA, MetadataResponse))
 @for_every_seed
-def test_of_metadata_only_the_beginning_is_looked_into_and_it_names_every_broker(version: int, seed: int) -> None:
+def test_only_the_beginning_of_metadata_is_read_and_it_names_every_broker(version: int, seed: int) -> None:
     data = encoded(message(MetadataResponse, version, seed), version)
     begin = read_brokers(data, version)
     assert data.startswith(begin)

@@ -81,9 +81,7 @@ def test_an_answer_with_records_of_the_brokers_own_never_waits_for_remote_ones(
         held.set()
 
 
-def test_while_nothing_can_be_read_the_store_is_asked_once_and_nobody_takes_it_for_the_end(
-    cluster: TieredCluster, topic: str
-) -> None:
+def test_an_unreadable_store_is_asked_once_and_never_taken_for_the_end(cluster: TieredCluster, topic: str) -> None:
     with running(cluster) as proxy, proxy.consumer((topic, 1, 0), enable_partition_eof=True) as consumer:
         proxy.reader.before = held = Held()
         offsets: dict[int, list[int]] = {}
@@ -152,7 +150,7 @@ def test_a_read_that_failed_holds_no_memory(
         assert proxy.server.budget.used == 0
 
 
-def test_where_all_reads_failed_the_client_waits_as_long(cluster: TieredCluster, topic: str) -> None:
+def test_the_client_waits_as_long_if_all_reads_failed(cluster: TieredCluster, topic: str) -> None:
     async def waited() -> float:
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -177,9 +175,7 @@ def test_remote_records_get_into_answers_that_the_broker_could_fill_alone_whatev
         until(lambda: proxy.server.counts.filled > 0, asked)
 
 
-def test_what_was_read_for_a_client_that_went_on_to_the_brokers_own_is_given_back(
-    cluster: TieredCluster, topic: str
-) -> None:
+def test_records_read_ahead_are_freed_when_the_client_reaches_local_ones(cluster: TieredCluster, topic: str) -> None:
     start = cluster.local_start(topic, 1)
     with running(cluster) as proxy, asking(proxy) as client:
         client.sendall(fetch_of((topic, 1, 0), max_wait_ms=100))
@@ -207,7 +203,7 @@ def test_a_store_that_is_away_is_waited_for_by_the_client(cluster: TieredCluster
         assert [event for event, _ in proxy.said].count("a remote read failed") == 2
 
 
-def test_damage_is_told_to_the_application_and_nothing_is_skipped(cluster: TieredCluster, topic: str) -> None:
+def test_the_application_gets_damage_as_an_error_and_skips_nothing(cluster: TieredCluster, topic: str) -> None:
     with running(cluster) as proxy, proxy.consumer((topic, 1, 0), auto_offset_reset="earliest") as consumer:
 
         def damaged(topic: str, partition: int, offset: int) -> None:
@@ -223,7 +219,7 @@ def test_damage_is_told_to_the_application_and_nothing_is_skipped(cluster: Tiere
 
 
 @pytest.mark.parametrize("error", [UnknownTopic("the proxy may not see it"), RuntimeError("a bug")])
-def test_what_the_proxy_itself_cannot_do_is_never_an_end_of_the_log(
+def test_an_error_of_the_proxy_itself_is_never_an_end_of_the_log(
     cluster: TieredCluster, topic: str, error: Exception
 ) -> None:
     """Otherwise the consumer would skip to the local start, by ``auto.offset.reset``."""
@@ -335,7 +331,7 @@ def test_an_answer_has_one_whole_batch_then_as_many_as_its_limit_allows_and_the_
         assert given(sum(sizes)) == sizes
 
 
-def test_what_was_read_ahead_for_a_client_that_left_is_given_back(cluster: TieredCluster, topic: str) -> None:
+def test_records_read_ahead_for_a_client_that_left_are_freed(cluster: TieredCluster, topic: str) -> None:
     with running(cluster) as proxy:
         with asking(proxy) as client:
             client.sendall(fetch_of((topic, 1, 0), max_wait_ms=100))

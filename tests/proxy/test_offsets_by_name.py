@@ -69,7 +69,7 @@ def both(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Itera
         yield Both(cluster, proxy, through, direct)
 
 
-def test_of_two_tiers_the_brokers_own_names_stay_and_the_others_are_of_both(both: Both) -> None:
+def test_the_brokers_own_names_stay_and_the_others_cover_both_tiers(both: Both) -> None:
     topic = both.cluster.topic("orders", RECORDS)
     whole = both.offsets(both.direct, topic)
     assert whole == {
@@ -90,7 +90,7 @@ def test_of_two_tiers_the_brokers_own_names_stay_and_the_others_are_of_both(both
     assert both.offsets(both.direct, topic) == whole | trimmed
 
 
-def test_an_offset_of_the_remote_tier_is_said_with_its_epoch_as_the_broker_said_it(both: Both) -> None:
+def test_a_remote_offset_has_the_epoch_that_the_broker_gave_it(both: Both) -> None:
     topic = both.cluster.topic("with-epochs", RECORDS)
     times = [TimestampMs(NAMES[name]) for name in ("earliest", "max timestamp", "a time")]
     before = [both.direct.list_offset(BROKER, topic, 0, each) for each in times]

@@ -58,7 +58,7 @@ def test_requests_that_are_not_waited_for_are_answered_in_their_order(proxy: Pro
         assert [struct.unpack(">ii", file.read(8)) for _ in range(50)] == [(4, number) for number in range(50)]
 
 
-def test_what_the_proxy_refuses_itself_is_answered_in_its_turn(broker: FakeBroker) -> None:
+def test_a_refusal_by_the_proxy_is_answered_in_its_turn(broker: FakeBroker) -> None:
     cluster = ClusterDescription("x", (BrokerId(1),), {BrokerId(1): ("127.0.0.1", broker.port)})
     reader: Any = None
     broker.answer = lambda request: framed(request[4:8])
@@ -96,7 +96,7 @@ def test_a_frame_that_is_too_large_to_be_looked_into_is_refused_before_it_is_rea
     assert broker.got == []
 
 
-def test_a_large_frame_that_nobody_looks_into_is_streamed(proxy: ProxyServer, broker: FakeBroker) -> None:
+def test_a_large_frame_that_needs_no_parsing_is_streamed(proxy: ProxyServer, broker: FakeBroker) -> None:
     """The frame has far more bytes than the proxy may hold, both ways."""
     body = bytes(range(256)) * (64 * 1024)
     broker.answer = lambda request: framed(request[4:8] + request[10:])
@@ -208,7 +208,7 @@ def test_a_request_that_there_is_no_memory_for_is_refused_and_the_log_says_what_
     assert said in reasons[0]
 
 
-def test_a_client_that_never_reads_is_held_within_its_bound_and_stops_nobody(
+def test_a_client_that_never_reads_is_bounded_and_stops_no_other(
     proxy: ProxyServer, broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     peers: list[Peer] = []

@@ -177,7 +177,7 @@ def guest(tls_kafka: KafkaSandbox) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("user", ["guest", "operator", "reader", "admin"])
-def test_of_every_topic_each_principal_gets_no_more_than_the_broker_itself_would_let_it_have(
+def test_each_principal_gets_no_more_of_a_topic_than_at_the_broker(
     proxied: Proxied, tls_kafka: KafkaSandbox, user: str
 ) -> None:
     """The topics are tiered or not; the offset is one that no broker has."""
@@ -251,7 +251,7 @@ def test_a_wrong_password_gets_in_nowhere(proxied: Proxied) -> None:
         fetched(client, proxied.topic("may-read"))
 
 
-def test_nobody_is_let_in_as_the_proxy_itself(proxied: Proxied) -> None:
+def test_no_client_is_let_in_as_the_proxy_itself(proxied: Proxied) -> None:
     kafka = {"bootstrap.servers": proxied.bootstrap, "security.protocol": "ssl"}
     client = RawClient(kafka | {"ssl.ca.location": str(proxied.authority)}, SystemClock())
     with closing(client), pytest.raises(TierstateError):
@@ -265,7 +265,7 @@ def test_scram_passes_and_the_access_log_has_its_name(proxied: Proxied, tls_kafk
 
 
 @pytest.mark.parametrize(("topic", "may_read"), [("may-read", True), ("may-describe", False)])
-def test_a_bearer_token_passes_and_its_subject_is_who_reads(proxied: Proxied, topic: str, may_read: bool) -> None:
+def test_a_bearer_token_passes_and_its_subject_is_the_reader(proxied: Proxied, topic: str, may_read: bool) -> None:
     """This broker takes unsigned tokens."""
     config = {
         "bootstrap.servers": proxied.bootstrap,

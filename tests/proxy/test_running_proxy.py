@@ -81,7 +81,7 @@ def test_no_answer_names_a_broker_itself(kafka: KafkaSandbox, proxy: tuple[Runni
     assert not named & own
 
 
-def test_the_access_log_says_who_read_what_of_which_tier(
+def test_the_access_log_has_user_topic_and_tier_of_each_read(
     topic: str, proxy: tuple[Running, str], tmp_path: Path
 ) -> None:
     with consumer_at(proxy[1], topic) as consumer:
@@ -109,7 +109,7 @@ def test_it_is_ready_and_counts_what_it_filled(topic: str, house: House, proxy: 
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_ends_when_told_though_clients_are_connected(
+def test_it_ends_on_a_signal_though_clients_are_connected(
     topic: str, proxy: tuple[Running, str], number: signal.Signals
 ) -> None:
     with consumer_at(proxy[1], topic) as consumer:
@@ -164,9 +164,7 @@ def test_a_port_that_is_taken_is_named(house: House) -> None:
         ("127.0.0.1:65534", "cannot be run: a broker would have port 65536"),
     ],
 )
-def test_check_says_what_clients_would_be_told_and_keeps_no_agent_from_starting(
-    house: House, listen: str, said: str
-) -> None:
+def test_check_shows_clients_addresses_and_never_prevents_an_agent(house: House, listen: str, said: str) -> None:
     rows = house.json("check", "--set", f"proxy.listen={listen}")
     (row,) = [each for each in rows if each["check"] == "proxy"]
     assert row["ok"]

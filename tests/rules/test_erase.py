@@ -31,7 +31,7 @@ from tierstate.state.ids import BrokerId
 from tierstate.state.termless_facts import OrderKind, PartitionMissing
 
 
-def test_what_is_in_force_stands() -> None:
+def test_facts_in_force_stand() -> None:
     assert judge() == NOTHING
     assert judge(build.trim(12, TERM, 50), build.started(13, 1, TERM), build.finished(14, 1, TERM)) == NOTHING
 
@@ -207,7 +207,7 @@ def test_a_forced_order_stands_until_no_object_below_it_is_left(
 @pytest.mark.parametrize(
     ("after", "goes"), [(-1, False), (0, False), (CLOCK_TOLERANCE_MS, False), (CLOCK_TOLERANCE_MS + 1, True)]
 )
-def test_a_lease_goes_when_it_is_over_by_the_clock_of_whoever_is_most_behind(after: int, goes: bool) -> None:
+def test_a_lease_goes_when_it_is_over_by_the_slowest_clock(after: int, goes: bool) -> None:
     lease = build.lease(12, 1)
     assert judge(lease, now=NOW + after) == (Erase((lease.key,), "expired lease") if goes else NOTHING)
 
@@ -223,7 +223,7 @@ def test_a_lease_goes_when_it_is_over_by_the_clock_of_whoever_is_most_behind(aft
         ((build.finished(30, 8, TERM),), "contradiction: "),
     ],
 )
-def test_nothing_is_erased_while_somebody_must_clear_up_something(doubt: tuple[LiveFact, ...], reason: str) -> None:
+def test_nothing_is_erased_while_a_person_must_resolve_a_doubt(doubt: tuple[LiveFact, ...], reason: str) -> None:
     facts = (ELDER, *deleted_segment(), build.trim(21, OLD, 5), order(22, 1, RESUME), build.lease(23, 1))
     assert isinstance(judge(*facts, now=NOW + 10**7), Erase)
     decision = judge(*facts, *doubt, now=NOW + 10**7)
@@ -231,7 +231,7 @@ def test_nothing_is_erased_while_somebody_must_clear_up_something(doubt: tuple[L
     assert decision.reason.startswith(reason)
 
 
-def test_nothing_is_erased_while_the_lineage_is_unknown_or_nobody_wrote_a_log_start() -> None:
+def test_nothing_is_erased_without_a_known_lineage_and_a_log_start() -> None:
     old = build.segment(1, TERM, 0, 99, Lineage.of((1, 0)))
     copy = (build.started(12, 1, TERM), build.finished(13, 1, TERM, 0, 99, old.leader_epochs))
     lost = (build.leader(10, 2, lineage=Lineage.of((2, 100))), build.log_start(11, TERM, 0))

@@ -65,11 +65,11 @@ def test_a_fenced_fact_below_the_term_in_force_keeps_every_lower_term(facts: lis
 @pytest.mark.parametrize(
     "late", [build.log_start(12, OLD, 5), build.trim(12, OLD, 5), build.delete_started(12, 9, OLD)]
 )
-def test_what_may_go_at_any_time_goes_before_the_terms_that_fence_it(late: LiveFact) -> None:
+def test_facts_that_may_always_go_precede_the_terms_that_fence_them(late: LiveFact) -> None:
     assert all_of(ELDER, build.leader(20, 3), late) == [(12,), (0,), (10,)]
 
 
-def test_what_the_term_in_force_fences_itself_keeps_no_lower_term() -> None:
+def test_facts_fenced_by_the_term_in_force_keep_no_lower_term() -> None:
     late = build.started(12, 1, OLD)
     assert all_of(ELDER, late) == [(0,)]
     assert late.key in build.view(*BASE, late).fenced
@@ -153,7 +153,7 @@ ELDERS = Lineage.of((0, 0), (1, 50), (3, 100))
         (Lineage.of((0, 0), (3, 50)), Lineage.of((0, 0), (1, 50), (3, 50)), 50, True),
     ],
 )
-def test_what_a_lineage_knows_of_an_elder(lineage: Lineage, elder: Lineage, log_start: int, known: bool) -> None:
+def test_a_lineage_contains_an_elder_or_not(lineage: Lineage, elder: Lineage, log_start: int, known: bool) -> None:
     assert knows(lineage, elder, Offset(log_start)) is known
 
 

@@ -81,7 +81,7 @@ def test_time_and_size_move_the_log_start_one_after_the_other() -> None:
         ),
     ],
 )
-def test_why_everything_stays_is_said_with_numbers(retention: TopicRetention, reason: str) -> None:
+def test_the_reason_for_keeping_everything_has_numbers(retention: TopicRetention, reason: str) -> None:
     assert moves(view_of(), retention) == NoExpiry(Why(Reason.RETENTION_KEEPS, reason))
 
 
@@ -90,7 +90,7 @@ def test_an_empty_remote_tier_expires_nothing() -> None:
     assert moves(view_of(segments=()), keep(ms=0, size=0)) == reason
 
 
-def test_what_is_not_copied_yet_keeps_the_log_start() -> None:
+def test_an_uncopied_offset_keeps_the_log_start() -> None:
     facts = [build.leader(0, 1, lineage=LINEAGE), build.log_start(1, TERM, 0)]
     facts += [build.started(2, 3, TERM, 300, 399), finished(3, 3, 300, 399, 9000)]
     bounds = replace(BOUNDS, local_start=Offset(0))
@@ -238,7 +238,7 @@ def test_a_segment_out_of_lineage_goes_below_the_log_start_when_no_branch_would_
     assert isinstance(next_delete(view_of(*out_of_lineage(1), given_up, log_start=150), FOREVER, NOW), StartDelete)
 
 
-def test_what_is_too_old_is_looked_at_again_before_it_is_condemned() -> None:
+def test_an_expired_segment_is_looked_at_again_before_it_is_condemned() -> None:
     (segment,) = (s for s in view_of(*out_of_lineage(11), log_start=150).readable if s.offsets.start == 50)
     for log_start, reason, goes in (
         (150, DeleteReason.RETENTION_TIME, True),
@@ -361,7 +361,7 @@ def test_another_holders_lease_and_one_on_other_offsets_go_on_from_none(other: d
     assert expired_leases(view_of(first, second), NOW) == [first.key]
 
 
-def test_a_lease_counts_until_nobodys_clock_can_take_it_for_live() -> None:
+def test_a_lease_counts_until_no_clock_can_take_it_for_live() -> None:
     live, over = lease(49, 100, 199, left=1), lease(49, 100, 199, left=0)
     assert "of spark" in str(removal(live, delete_started(50, 1)))
     assert removal(over, delete_started(50, 1)) == 1
@@ -386,7 +386,7 @@ def test_the_term_in_force_removes_what_an_earlier_one_condemned() -> None:
     assert removal(delete_started(50, 1), later) == 1
 
 
-def test_what_a_fenced_term_condemns_keeps_its_objects() -> None:
+def test_segments_that_a_fenced_term_condemns_keep_their_objects() -> None:
     later = build.leader(49, 2, lineage=Lineage.of((0, 0), (2, 450)))
     assert removal(later, delete_started(50, 1)) == "no segment waits for its objects to be deleted"
 

@@ -113,7 +113,7 @@ def test_segments_of_one_log_give_its_lineage_whatever_their_order() -> None:
     assert not recovery_plan.left_out
 
 
-def test_of_two_branches_the_later_epoch_wins_and_the_other_says_to_whom_it_lost() -> None:
+def test_the_later_epoch_of_two_branches_wins_and_the_loser_names_it() -> None:
     old = segment(1, 100, 199, (1, 100))
     new = segment(2, 100, 199, (2, 100))
     recovery_plan = plan(segment(3, 0, 99, (1, 0)), old, new)
@@ -124,7 +124,7 @@ def test_of_two_branches_the_later_epoch_wins_and_the_other_says_to_whom_it_lost
     assert recovery_plan.lineage == Lineage.of((1, 0), (2, 100))
 
 
-def test_what_an_earlier_epoch_has_above_a_later_one_is_cut_and_what_is_below_stays() -> None:
+def test_an_earlier_epoch_is_cut_where_a_later_one_begins() -> None:
     long, short = segment(1, 100, 249, (1, 100)), segment(2, 150, 199, (2, 150))
     recovery_plan = plan(segment(3, 0, 99, (1, 0)), long, short)
     assert restored(recovery_plan) == [(0, 99), (100, 249), (150, 199)]
@@ -148,7 +148,7 @@ def test_a_segment_inside_another_one_is_lost_and_names_it() -> None:
     assert whole.segment_id in lost.why
 
 
-def test_of_two_copies_of_one_range_the_later_term_s_is_restored() -> None:
+def test_the_later_terms_copy_of_a_range_is_restored() -> None:
     first, again = segment(1, 0, 99, (1, 0), position=5), segment(2, 0, 99, (1, 0), position=9)
     for order in ((first, again), (again, first)):
         assert [each.segment for each in plan(*order).restored] == [again]
@@ -225,7 +225,7 @@ def test_a_partition_that_the_custodian_deleted_stays_deleted() -> None:
     assert not recovery_plan.writes
 
 
-def test_a_log_that_began_anew_is_restored_whatever_began_above_it_before() -> None:
+def test_a_log_that_restarted_is_restored_below_its_old_start() -> None:
     """The manifests of the lost log start at 300, in epochs of their own."""
     lost = [found_at(segment(number, 100 * number, 100 * number + 99, (3, 100 * number)), 300) for number in (3, 4)]
     anew = [found_at(segment(5 + at, 100 * at, 100 * at + 99, (7, 100 * at)), 0) for at in (0, 1)]

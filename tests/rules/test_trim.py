@@ -116,7 +116,7 @@ def test_only_a_gap_free_prefix_of_copied_segments_goes_and_only_whole_local_seg
 
 
 @pytest.mark.parametrize("ranges", [[], [(100, 199)], [(1, 399)], [(0, 98)]])
-def test_what_is_not_copied_from_the_start_on_stays(ranges: list[tuple[int, int]]) -> None:
+def test_offsets_that_are_not_copied_from_the_start_on_stay(ranges: list[tuple[int, int]]) -> None:
     assert why(judge(copied(*ranges))) == Reason.NOT_COPIED
 
 
@@ -164,7 +164,7 @@ def test_no_group_loses_records_because_another_group_has_read_further() -> None
     assert judge(holds={"ahead": 350, "behind": 150}) == TrimBefore(Offset(100), ("ahead", "behind"))
 
 
-def test_a_reason_says_when_groups_were_asked_and_names_no_offset_that_none_of_them_said() -> None:
+def test_a_reason_has_the_time_of_the_listing_and_only_offsets_of_groups() -> None:
     groups_seen = GroupsSeen({"new": Offset(0), "slow": Offset(40)}, None, {"new"}, TimestampMs(1_000))
     decision = trim_before(ALL, seen(groups=groups_seen), RETENTION, POLICY, LATER)
     assert said(decision).startswith(
@@ -261,5 +261,5 @@ def test_a_partition_with_one_segment_trims_nothing() -> None:
         ),
     ],
 )
-def test_people_are_told_why_with_numbers(found: TrimBefore | NoTrim, sentence: str) -> None:
+def test_the_reason_has_numbers(found: TrimBefore | NoTrim, sentence: str) -> None:
     assert said(found) == sentence

@@ -94,7 +94,7 @@ def test_a_short_turn_takes_few_of_many(door: Door) -> None:
     assert max(door.run(lambda: door.begun == 20)) == A_TURN
 
 
-def test_who_connects_while_turns_are_long_waits_for_few_of_them(door: Door) -> None:
+def test_clients_wait_for_few_iterations_even_if_these_are_long(door: Door) -> None:
     door.connect(100)
     door.answers_s = 20.5 * ONE_MORE_S
     taken = [each for each in door.run(lambda: door.begun == 100) if each]
@@ -126,14 +126,14 @@ def test_those_behind_a_flood_get_their_turn(door: Door) -> None:
     door.run(lambda: door.begun == A_FEW)
 
 
-def test_one_that_is_closed_while_it_rests_accepts_nobody_any_more(door: Door) -> None:
+def test_an_acceptor_that_is_closed_while_it_rests_accepts_no_client(door: Door) -> None:
     door.room = 0
     door.connect(2 * A_FEW)
     door.run(lambda: len(door.refused) == A_FEW, rest_s=2 * 9 * A_FEW * REFUSED_S)
     assert len(door.refused) == A_FEW
 
 
-def test_without_a_descriptor_left_it_says_so_and_tries_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_without_a_descriptor_left_it_warns_and_tries_again(caplog: pytest.LogCaptureFixture) -> None:
     with ExitStack() as opened, caplog.at_level(logging.WARNING):
         door = Door(opened, Exhausted)
         door.connect(1)

@@ -47,7 +47,7 @@ def test_counters_and_histograms_of_all_are_added_up_by_label() -> None:
     assert values["tierstate_gateway_connections"] == 7
 
 
-def test_what_only_one_of_them_has_is_there_as_it_is() -> None:
+def test_metrics_of_a_single_process_stay_as_they_are() -> None:
     follows = Metrics()
     follows.gauge("tierstate_view_age_seconds", lambda: [(("0",), 1.5)])
     assert (
@@ -69,7 +69,7 @@ def test_the_version_of_several_workers_is_one_process() -> None:
     assert said(added([counted().families(), counted().families()]))[version] == 1
 
 
-def test_a_process_that_is_gone_goes_on_counting_and_holds_nothing_any_more() -> None:
+def test_counters_of_an_ended_process_count_and_its_gauges_do_not() -> None:
     gone = counted(200, 200)
     gone.gauge("tierstate_gateway_connections", lambda: [((), 4)])
     values = said(added([lasting(gone.families()), counted(200).families()]))

@@ -73,7 +73,7 @@ def test_while_one_file_of_two_is_replaced_the_pair_before_goes_on(
     assert shown(context).split() == files.made[1][0].split()
 
 
-def test_what_prepares_a_context_prepares_each_that_takes_its_place(files: Files) -> None:
+def test_each_new_context_is_prepared_like_the_first(files: Files) -> None:
     context = LiveTls(files.context, (files.certificate, files.key))
     names: list[str | None] = []
 

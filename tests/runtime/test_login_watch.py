@@ -32,7 +32,7 @@ def test_a_refused_login_is_logged_once_and_counted_each_time_until_it_is_accept
     assert not watch.troubles()
 
 
-def test_a_server_that_left_the_cluster_refuses_nobody() -> None:
+def test_a_server_that_left_the_cluster_refuses_no_login() -> None:
     watch = LoginWatch("kafka", lambda event: None)
     watch.refused("broker-1:9093", "agent", "PLAIN", "wrong")
     watch.keep({"broker-2:9093"})

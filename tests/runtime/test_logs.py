@@ -94,7 +94,7 @@ def test_a_secret_that_is_a_word_of_the_log_hides_no_event(as_json: bool) -> Non
     assert stream.getvalue().count("(hidden)") == 1
 
 
-def test_a_secret_is_told_by_its_key_and_not_by_where_its_value_comes_from(tmp_path: Path) -> None:
+def test_a_secret_is_recognised_by_its_key_and_not_by_its_origin(tmp_path: Path) -> None:
     file, environ = (
         tmp_path / "tierstate.toml",
         {"A": "agent", "B": "hunter2", "C": "hunter3", "D": "postgresql://u:p@h"},

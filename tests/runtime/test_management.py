@@ -89,7 +89,7 @@ def test_the_status_of_a_partition_is_json(port: httpx.Client, answers: Answers)
         ("/metrics/../x", 404),
     ],
 )
-def test_what_it_cannot_answer_is_a_status_without_inner_details(path: str, status: int, port: httpx.Client) -> None:
+def test_an_error_is_a_status_without_inner_details(path: str, status: int, port: httpx.Client) -> None:
     answer = port.get(path)
     assert answer.status_code == status
     assert "secret" not in answer.text

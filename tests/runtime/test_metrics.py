@@ -69,7 +69,7 @@ def test_bytes_and_requests_add_up() -> None:
     assert values["tierstate_remote_fetch_seconds_count"] == 2
 
 
-def test_what_a_gateway_sends_is_told_apart_by_who_reads_which_topic_and_bounded() -> None:
+def test_sent_bytes_have_a_bounded_set_of_users_and_topics() -> None:
     metrics = Metrics()
     for number in range(READERS + 5):
         metrics.listen(GatewayAnswered(200, 100, 0.1, f"user {number}", "orders", "remote"))

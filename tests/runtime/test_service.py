@@ -74,7 +74,7 @@ def test_a_service_that_does_not_stop_is_named_and_does_not_hold_the_process() -
     never.set()
 
 
-def test_a_service_that_hangs_does_not_keep_those_before_it_from_being_told() -> None:
+def test_a_service_that_hangs_does_not_delay_the_stop_of_earlier_ones() -> None:
     """Here it hangs until one of them is stopped."""
     stopped = threading.Event()
 
@@ -86,7 +86,7 @@ def test_a_service_that_hangs_does_not_keep_those_before_it_from_being_told() ->
     run_services([Service("listening", listening), hanging, Service("once", lambda stopping: None)], 10.0)
 
 
-def test_what_is_to_happen_at_the_stop_happens_before_anything_is_stopped() -> None:
+def test_the_stop_hook_runs_before_any_service_is_stopped() -> None:
     order: list[str] = []
 
     def work(stopping: threading.Event) -> None:

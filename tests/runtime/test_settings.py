@@ -131,7 +131,7 @@ def test_an_agent_announces_where_it_can_be_asked() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["0.0.0.0:9404", "[::]:9404", "broker-1:0", "broker-1"])
-def test_what_nobody_could_ask_is_not_advertised(wrong: str) -> None:
+def test_an_unreachable_address_is_not_advertised(wrong: str) -> None:
     assert problems(None, f"management.advertised={wrong}")[0].startswith("management.advertised: not an address")
 
 
@@ -157,7 +157,7 @@ def test_every_error_is_reported_at_once_with_its_dotted_key_and_origin(write_to
 
 
 @pytest.mark.parametrize("written", ["15", "15.0", '"15"'])
-def test_a_duration_without_a_unit_is_refused_and_told_how_to_be_written(write_toml: WriteToml, written: str) -> None:
+def test_a_duration_without_a_unit_is_refused_with_the_right_form(write_toml: WriteToml, written: str) -> None:
     text = written.strip('"')
     file = write_toml(f'[trim]\ndelay = {written}\n[tiering.topics."a.b"]\nretention = {written}\n')
     how = (
@@ -295,7 +295,7 @@ def test_a_wrong_value_behind_a_reference_is_not_repeated(write_toml: WriteToml)
     assert "hunter2" not in str(sentence)
 
 
-def test_a_reference_to_nothing_is_an_error_beside_the_others(write_toml: WriteToml) -> None:
+def test_a_reference_to_nothing_is_reported_with_the_other_errors(write_toml: WriteToml) -> None:
     messages = problems(
         write_toml('[store]\naccess_key_id = { env = "NONE" }\nsecret_access_key = { file = "none" }\nurl = "x"\n')
     )
@@ -320,7 +320,7 @@ def test_patterns_match_whole_names_and_exclude_wins() -> None:
     ]
 
 
-def test_what_a_command_needs_is_asked_for_all_at_once() -> None:
+def test_all_settings_that_a_command_lacks_are_named_at_once() -> None:
     with pytest.raises(InvalidSettings) as caught:
         require(Settings(), "store.url", "agent.log_dirs", "kafka.bootstrap.servers", "copy.lag")
     assert [line.partition(":")[0] for line in caught.value.problems] == [

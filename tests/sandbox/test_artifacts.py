@@ -77,13 +77,13 @@ def test_a_fetched_jar_with_one_flipped_bit_is_refused(cached: Path) -> None:
         check_sums(cached / "libs", committed_sums())
 
 
-def test_a_fetched_jar_nobody_committed_is_refused(cached: Path) -> None:
+def test_a_fetched_jar_that_is_not_committed_is_refused(cached: Path) -> None:
     (cached / "libs" / "extra.jar").write_bytes(b"")
     with pytest.raises(CorruptData, match=r"extra\.jar"):
         check_sums(cached / "libs", committed_sums())
 
 
-def test_who_waited_for_another_fetch_takes_what_it_brought(cached: Path, tmp_path: Path) -> None:
+def test_a_process_that_waited_for_another_fetch_takes_its_jars(cached: Path, tmp_path: Path) -> None:
     home = cached.rename(tmp_path / "not-yet-there")
     (lock := cached.with_name("kafka-4.3.0.lock")).touch()
     env = {name: value for name, value in os.environ.items() if name not in ("TIERSTATE_KAFKA_LIBS", "JAVA_HOME")}
@@ -99,7 +99,7 @@ def test_who_waited_for_another_fetch_takes_what_it_brought(cached: Path, tmp_pa
     assert answer.strip() == str(cached / "libs")
 
 
-def test_jars_somebody_already_has_are_taken(cached: Path, tmp_path: Path) -> None:
+def test_existing_jars_are_taken(cached: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-c", KAFKA_LIBS]
     env = os.environ | {"TIERSTATE_KAFKA_LIBS": str(cached / "libs"), "PATH": ""}
     process = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
@@ -122,7 +122,7 @@ def test_given_jars_stand_for_another_release_only_when_they_are_of_it(tmp_path:
     assert taken.stdout.strip() == str(jars)
 
 
-def test_a_release_nobody_committed_sums_of_is_refused() -> None:
+def test_a_release_without_committed_sums_is_refused() -> None:
     with pytest.raises(InvalidRequest, match=r"no such release.*2\.8\.0.*3\.9\.1"):
         kafka_libs(release="2.8.0")
 

@@ -56,7 +56,7 @@ def test_an_archive_below_a_folder_with_a_space_is_in_no_jvms_way(
     assert "StorageTool source: " in run(libs, [option])
 
 
-def test_what_a_jvm_that_failed_had_made_is_not_kept(libs: Path) -> None:
+def test_the_archive_of_a_failed_jvm_is_not_kept(libs: Path) -> None:
     archive = ClassArchive(find_java(), libs)
     (option,) = archive.options(make=True)
     Path(option.partition("=")[2]).write_bytes(b"half")
@@ -66,6 +66,6 @@ def test_what_a_jvm_that_failed_had_made_is_not_kept(libs: Path) -> None:
     assert list(libs.parent.glob("*.jsa*")) == []
 
 
-def test_jars_of_somebody_elses_folder_get_none(libs: Path, tmp_path: Path) -> None:
+def test_jars_of_a_foreign_folder_get_none(libs: Path, tmp_path: Path) -> None:
     (tmp_path / "theirs").symlink_to(libs)
     assert ClassArchive(find_java(), tmp_path / "theirs").options(make=True) == []

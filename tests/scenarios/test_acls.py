@@ -96,7 +96,7 @@ def test_a_reader_reads_by_every_command(command: str, guarded: Guarded) -> None
 
 
 @pytest.mark.parametrize("right", sampled(READER, 4), ids=lambda right: f"{right.resource.name}-{right.operation.name}")
-def test_a_reader_who_lacks_a_right_is_refused_by_name_and_nothing_hangs(right: Right, guarded: Guarded) -> None:
+def test_a_reader_that_lacks_a_right_is_refused_by_name_and_nothing_hangs(right: Right, guarded: Guarded) -> None:
     kind, name = right.resource.pattern(guarded.house.tier_topic, guarded.topic)
     deny = binding("reader", kind, name, right.operation, AclPermissionType.DENY)
     with denied(guarded.house.kafka, deny):
@@ -244,7 +244,7 @@ def test_spark_reads_both_tiers(spark: SparkSession, guarded: Guarded) -> None:
     assert rows_counted(spark, guarded) == RECORDS
 
 
-def test_a_query_that_may_take_no_lease_says_so_and_goes_on(guarded: Guarded, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_query_that_may_take_no_lease_warns_and_goes_on(guarded: Guarded, caplog: pytest.LogCaptureFixture) -> None:
     assert BatchReader(parse_options(spark_options(guarded))).partitions()
     assert "no lease keeps what this query reads" in caplog.text
 
@@ -265,7 +265,7 @@ def refusal(ask: Callable[[], object], kind: type[Exception]) -> str:
 @pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.parametrize("right", READER, ids=lambda right: f"{right.resource.name}-{right.operation.name}")
-def test_whoever_reads_without_a_right_is_refused_by_name_or_does_not_need_it(
+def test_a_reader_without_a_right_is_refused_by_name_or_does_not_need_it(
     right: Right, guarded: Guarded, spark: SparkSession
 ) -> None:
     """Every command, a gateway that ran before, `read_records` and Spark; all of them go on when the right is back."""

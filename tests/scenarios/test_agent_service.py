@@ -176,7 +176,7 @@ def test_a_gateway_stops_as_fast(house: House) -> None:
     assert not gateway.events(ABANDONED)
 
 
-def test_an_interrupted_agent_says_so_by_its_exit_code(house: House) -> None:
+def test_an_interrupted_agent_has_its_own_exit_code(house: House) -> None:
     agent = house.start("agent")
     agent.says("agent ready")
     assert agent.stop(signal.SIGINT, seconds=SECONDS) == 130
@@ -231,9 +231,7 @@ ROOM = 16 * 1024
 
 
 @pytest.mark.slow
-def test_a_state_folder_without_room_stops_all_decisions_and_is_said_until_there_is_room(
-    house: House, bucket: Bucket
-) -> None:
+def test_a_state_folder_without_room_stops_all_decisions_and_is_reported(house: House, bucket: Bucket) -> None:
     topic = house.create("t")
     house.append(topic, 1_500)
     agent = house.start("agent", *bucket.flags)
@@ -263,7 +261,7 @@ def test_a_state_folder_without_room_stops_all_decisions_and_is_said_until_there
 # --- what it says ----------------------------------------------------------------------------------------------------
 
 
-def test_no_secret_of_the_settings_is_ever_said_also_when_debugging(
+def test_no_secret_of_the_settings_is_ever_printed_even_when_debugging(
     house: House, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TIERSTATE_DEBUG", "1")
@@ -330,7 +328,7 @@ def test_agent_and_gateway_end_when_another_tier_state_topic_has_the_name(house:
         assert "re-created" in each.err.read_text()
 
 
-def test_recover_looks_for_agents_beside_the_brokers_where_no_archive_tells_of_them(house: House) -> None:
+def test_recover_looks_for_agents_at_the_brokers_if_no_archive_names_them(house: House) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         listen = f"management.listen=127.0.0.1:{free.getsockname()[1]}"

@@ -161,7 +161,7 @@ def test_an_unknown_topic_or_partition_is_named(house: House, topic: str) -> Non
         assert "topic=no-such-topic" in done.stderr or f"partition={topic}-7" in done.stderr, (command, done.stderr)
 
 
-def test_every_wrong_setting_is_said_at_once_with_the_nearest_name(tmp_path: Path) -> None:
+def test_every_wrong_setting_is_reported_at_once_with_the_nearest_name(tmp_path: Path) -> None:
     (tmp_path / "t.toml").write_text('stor = 1\n[copy]\nlga = "1s"\n[trim]\ndelay = "soon"\n[agent]\nlog_dir = "x"\n')
     done = run("agent", "--config", str(tmp_path / "t.toml"))
     assert done.returncode == 2

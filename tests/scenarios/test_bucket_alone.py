@@ -125,7 +125,7 @@ def test_a_digest_by_segments_says_once_how_old_the_view_is(burned: Burned) -> N
     assert " part" in done.stdout
 
 
-def test_topics_and_describe_are_what_was_said_with_brokers(burned: Burned) -> None:
+def test_topics_and_describe_are_the_same_as_with_brokers(burned: Burned) -> None:
     assert burned.json("topics") == burned.said
     described = burned.json("describe", burned.topic)
     assert [each["highest_remote_offset"] + 1 for each in described] == burned.ends
@@ -166,7 +166,7 @@ def test_a_time_between_two_rounds_of_copies_is_the_view_of_then(burned: Burned)
     assert burned.early[0] < burned.ends[0]
 
 
-def test_what_needs_a_broker_or_something_new_is_refused(burned: Burned) -> None:
+def test_requests_that_need_a_broker_or_new_data_are_refused(burned: Burned) -> None:
     refused: list[tuple[Done, str]] = [
         (run("consume", burned.topic, "--follow", *burned.bucket), "the bucket's view stands still"),
         (run("describe", burned.topic, "--watch", *burned.bucket), "the bucket's view stands still"),

@@ -152,7 +152,7 @@ def test_a_copy_that_starts_while_production_is_down_deletes_nothing_until_produ
         agent.stop()
 
 
-def test_a_copy_that_starts_beside_running_agents_with_wiped_folders_changes_nothing(pairs: dict[str, Pair]) -> None:
+def test_a_copy_with_wiped_folders_next_to_running_agents_changes_nothing(pairs: dict[str, Pair]) -> None:
     pair = pairs["running"]
     production = pair.production.agent()
     eventually(lambda: not not_ready(production))

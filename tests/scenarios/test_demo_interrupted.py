@@ -77,7 +77,7 @@ def test_a_demo_that_is_stopped_in_the_middle_leaves_no_process(
         assert not list(tmp_path.glob("tierstate-demo-*")), "its folder is still there"
 
 
-def test_what_the_spark_job_started_ends_with_it(tmp_path: Path) -> None:
+def test_processes_of_the_spark_job_end_with_it(tmp_path: Path) -> None:
     """A Python that is interrupted while it waits for its newly started JVM does not end it."""
     house = House(tmp_path, keep=False)
     process = house.spawn_python("spark", "tests.scenarios.orphaned")

@@ -87,7 +87,7 @@ def test_a_salted_prefix_is_the_agents_alone(encrypted: Encrypted) -> None:
         assert re.match(rf"[01]{{5}}/x/{encrypted.topic}-", str(path.relative_to(encrypted.house.store)))
 
 
-def test_check_names_the_active_key_and_a_reader_without_the_ring_is_told_which_it_lacks(encrypted: Encrypted) -> None:
+def test_check_names_the_active_key_and_readers_name_the_key_they_lack(encrypted: Encrypted) -> None:
     checked = {each["check"]: each["detail"] for each in encrypted.house.json("check", *encrypted.with_ring)}
     assert checked["key ring"].endswith("active key key1")
     for command in (("consume", f"{encrypted.topic}:0"), ("verify", encrypted.topic, "--level", "3")):

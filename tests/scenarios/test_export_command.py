@@ -161,9 +161,7 @@ def test_interrupted_it_ends_soon_and_keeps_what_is_committed(lake: Lake, own: t
     assert lake.digests(folder) == lake.house.digests(lake.topic)
 
 
-def test_what_was_begun_is_given_up_by_order_alone_and_the_next_export_has_the_rest(
-    lake: Lake, own: tuple[Path, str]
-) -> None:
+def test_an_open_export_is_given_up_by_order_and_the_next_has_the_rest(lake: Lake, own: tuple[Path, str]) -> None:
     folder, into = own
     flags = ["--file-bytes", "20KiB", "--processes", "1"]
     running = lake.house.start("export", lake.topic, "--into", into, *flags)
@@ -224,7 +222,7 @@ def test_a_lease_is_taken_again_by_itself_while_what_is_read_says_nothing(lake: 
     assert leases() == []
 
 
-def test_a_changed_file_is_found_by_name_and_the_exit_code_says_so(lake: Lake, own: tuple[Path, str]) -> None:
+def test_a_changed_file_is_found_by_name_with_an_exit_code(lake: Lake, own: tuple[Path, str]) -> None:
     folder, into = own
     lake.export(into)
     [file, *_] = sorted((folder / lake.topic).rglob("*.parquet"))
@@ -236,7 +234,7 @@ def test_a_changed_file_is_found_by_name_and_the_exit_code_says_so(lake: Lake, o
     assert "SHA-256" in done.stdout
 
 
-def test_what_no_reader_would_find_or_nobody_has_is_refused_before_anything_is_made(lake: Lake) -> None:
+def test_impossible_exports_are_refused_before_anything_is_made(lake: Lake) -> None:
     folder, into = lake.place("refused")
     assert lake.export(into, "--columns", "offset,valu", code=2)["error"] == "InvalidRequest"
     assert lake.export(into, topic=f"{lake.topic}:9", code=2)["error"] == "UnknownTopic"
@@ -259,9 +257,7 @@ def test_the_bucket_alone_is_exported_and_checked(lake: Lake, own: tuple[Path, s
     shutil.rmtree(folder)
 
 
-def test_by_a_gateway_who_knows_neither_bucket_nor_brokers_makes_the_same_files(
-    lake: Lake, own: tuple[Path, str]
-) -> None:
+def test_an_export_through_a_gateway_makes_the_same_files(lake: Lake, own: tuple[Path, str]) -> None:
     folder, into = own
     direct, other = lake.place("direct")
     flags = ["--file-bytes", "20KiB", "--json"]

@@ -174,7 +174,7 @@ def test_while_the_one_that_follows_stands_still_no_worker_answers_by_its_view(t
     eventually(lambda: [httpx.get(each, timeout=60).status_code for each in urls] == [200, 200])
 
 
-def test_what_is_copied_while_workers_read_is_read_by_each_of_them(two: Two, house: House) -> None:
+def test_records_copied_while_workers_read_are_read_by_each_of_them(two: Two, house: House) -> None:
     topic = house.create("growing", internal_segment_bytes="20000")
     house.append(topic, 600)
     with ThreadPoolExecutor(8) as pool, house.agent():
@@ -186,7 +186,7 @@ def test_what_is_copied_while_workers_read_is_read_by_each_of_them(two: Two, hou
         )
 
 
-def test_all_are_started_anew_one_after_the_other_and_no_call_fails(two: Two, records: str) -> None:
+def test_all_are_restarted_one_after_the_other_and_no_call_fails(two: Two, records: str) -> None:
     before, over = two.pids, threading.Event()
     statuses: list[Any] = []
 
@@ -249,7 +249,7 @@ def test_one_look_at_the_metrics_tells_of_both_and_no_line_of_the_access_log_is_
     assert sorted(line["path"] for line in lines) == sorted(paths)
 
 
-def test_of_connections_that_wait_each_takes_its_own(two: Two) -> None:
+def test_each_worker_takes_its_share_of_waiting_connections(two: Two) -> None:
     """Forty connections came while both were busy: a worker that took all waiting ones would hold them as long as
     they are open."""
     for pid in two.pids:
@@ -285,5 +285,5 @@ def at(line: str, url: str) -> bool:
         ("gateway.tls.certificate=none.pem", "gateway.tls: certificate and key are needed together"),
     ],
 )
-def test_what_a_worker_cannot_begin_with_ends_the_command_with_its_reason(house: House, wrong: str, said: str) -> None:
+def test_a_worker_that_cannot_begin_ends_the_command_with_its_reason(house: House, wrong: str, said: str) -> None:
     assert said in house.run("gateway", "--workers", "2", "--set", wrong, code=2).stderr

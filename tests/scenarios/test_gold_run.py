@@ -184,13 +184,13 @@ def test_the_largest_timestamp_of_every_segment_counts_markers_on_both_sides(gol
     assert 2 < later_markers < len(gold.pairs()) - 2
 
 
-def test_indexes_epochs_and_aborted_transactions_beside_every_log_are_equal(gold: Gold) -> None:
+def test_indexes_epochs_and_aborted_transactions_of_every_log_are_equal(gold: Gold) -> None:
     for each in gold.pairs():
         for kind, suffix in SAME_FILES.items():
             assert (each.reader.indexes(kind) or b"") == stored(gold.remote, each.kafkas, suffix), suffix
 
 
-def test_what_is_known_of_producers_after_every_segment_is_equal(gold: Gold) -> None:
+def test_producer_snapshots_after_every_segment_are_equal(gold: Gold) -> None:
     for each in gold.pairs():
         files = (each.reader.indexes(IndexKind.PRODUCER_SNAPSHOT), stored(gold.remote, each.kafkas, ".snapshot"))
         ours, kafkas = (
@@ -215,7 +215,7 @@ def test_the_same_records_are_read_through_both(gold: Gold, isolation: str) -> N
     assert ours == kafkas
 
 
-def test_our_agent_leaves_kafkas_topic_alone_and_says_so(gold: Gold) -> None:
+def test_our_agent_leaves_kafkas_topic_alone_with_a_reason(gold: Gold) -> None:
     with gold.house.agent() as agent:
         eventually(lambda: 'tierstate_refused_partitions{reason="refused-kafka-tiered"} 1.0' in agent.metrics())
     assert not gold.house.manifests(gold.kafkas)

@@ -58,7 +58,7 @@ def retain(house: House, topic: str, ms: int) -> None:
     admin.incremental_alter_configs([resource])[resource].result(30)
 
 
-def test_what_waits_and_until_when_is_told_although_the_store_never_answers(house: House, store: StoreServer) -> None:
+def test_waiting_segments_are_shown_although_the_store_never_answers(house: House, store: StoreServer) -> None:
     topic = house.create("orders", retention_ms=str(DAY_MS), local_retention_bytes="-2")
 
     def agents() -> dict[str, Any]:

@@ -43,7 +43,7 @@ def obeys(story: Story, before: int) -> None:
 @observes(
     Effect.COPIED, Effect.TRIMMED, Effect.LOG_START_MOVED, Effect.BROKER_DOWN, Effect.REMOTE_READ, Effect.LOCAL_READ
 )
-def test_what_is_written_below_the_lost_logs_start_is_neither_hidden_nor_trimmed_without_a_copy(
+def test_records_below_the_lost_logs_start_are_not_hidden_or_trimmed_uncopied(
     story_own: Story,
 ) -> None:
     given, when, then = story_own

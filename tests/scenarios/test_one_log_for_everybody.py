@@ -179,19 +179,19 @@ def test_the_topics_have_all_that_is_to_be_seen_and_the_broker_has_their_last_se
 
 
 @every()
-def test_the_brokers_raw_fetch_gave_it_before_the_trim(trimmed: Trimmed, asked: Asked) -> None:
+def test_the_brokers_raw_fetch_gave_the_same_before_the_trim(trimmed: Trimmed, asked: Asked) -> None:
     assert trimmed.raw[asked] == trimmed.wanted(asked)
 
 
 @every()
 @pytest.mark.parametrize("via", ["reader", "consumer"])
-def test_a_command_reads_what_was_there(trimmed: Trimmed, via: str, asked: Asked) -> None:
+def test_a_command_reads_the_same_records(trimmed: Trimmed, via: str, asked: Asked) -> None:
     topic, isolation = asked
     assert trimmed.seen(topic, "--via", via, "--isolation", isolation) == trimmed.wanted(asked)
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_the_gateway_gives_what_was_there(trimmed: Trimmed, workers: str) -> None:
+def test_the_gateway_gives_the_same_records(trimmed: Trimmed, workers: str) -> None:
     running, url = trimmed.house.gateway("--workers", workers)
     for topic, isolation in trimmed.before:
         digests = trimmed.seen(topic, "--gateway", url, "--via", "gateway", "--isolation", isolation)
@@ -200,7 +200,7 @@ def test_the_gateway_gives_what_was_there(trimmed: Trimmed, workers: str) -> Non
 
 
 @every()
-def test_a_consumer_is_handed_what_was_there(trimmed: Trimmed, asked: Asked) -> None:
+def test_a_consumer_gets_the_same_records(trimmed: Trimmed, asked: Asked) -> None:
     topic, isolation = asked
     settings = {"store.url": trimmed.house.store.as_uri(), "tier_state.topic": trimmed.house.tier_topic}
     config = {**trimmed.kafka, "group.id": f"everybody-{topic}-{isolation}", "isolation.level": str(isolation)}
@@ -221,7 +221,7 @@ def test_a_consumer_is_handed_what_was_there(trimmed: Trimmed, asked: Asked) -> 
 
 
 @every()
-def test_python_reads_what_was_there(trimmed: Trimmed, asked: Asked) -> None:
+def test_python_reads_the_same_records(trimmed: Trimmed, asked: Asked) -> None:
     topic, isolation = asked
     settings = {"tier_state.topic": trimmed.house.tier_topic}
     digest = RecordDigest()
@@ -231,7 +231,7 @@ def test_python_reads_what_was_there(trimmed: Trimmed, asked: Asked) -> None:
 
 
 @pytest.mark.spark
-def test_a_batch_and_a_stream_to_the_end_have_what_was_there(trimmed: Trimmed, tmp_path: Path) -> None:
+def test_a_batch_and_a_stream_to_the_end_have_the_same_records(trimmed: Trimmed, tmp_path: Path) -> None:
     common = {f"kafka.{name}": value for name, value in trimmed.kafka.items()} | {
         "tierstate.store": trimmed.house.store.as_uri(),
         "tierstate.tier_state_topic": trimmed.house.tier_topic,
@@ -251,7 +251,7 @@ def test_a_batch_and_a_stream_to_the_end_have_what_was_there(trimmed: Trimmed, t
 
 
 @every()
-def test_the_bucket_alone_has_what_was_there_up_to_where_it_ends(trimmed: Trimmed, asked: Asked) -> None:
+def test_the_bucket_alone_has_the_same_records_up_to_its_end(trimmed: Trimmed, asked: Asked) -> None:
     topic, isolation = asked
     [digests] = trimmed.house.json("digest", trimmed.names[topic], "--source", "bucket", "--isolation", isolation)[
         "partitions"

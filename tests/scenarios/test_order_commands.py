@@ -227,7 +227,7 @@ def test_a_disabled_topic_keeps_its_remote_tier_until_it_is_to_be_deleted(house:
     eventually(lambda: house.manifests(topic) != [])
 
 
-def test_orders_that_nobody_could_obey_are_refused_and_leave_no_fact(house: House) -> None:
+def test_impossible_orders_are_refused_and_leave_no_fact(house: House) -> None:
     excluded = ("--set", "tiering.include=[]")
     topic = "nobodys-untouched"  # the agents of this house do not tier it
     admin: Any = AdminClient({"bootstrap.servers": house.kafka.bootstrap, "log_level": 0})
@@ -247,7 +247,7 @@ def test_orders_that_nobody_could_obey_are_refused_and_leave_no_fact(house: Hous
     assert house.lines("facts", topic) == []
 
 
-def test_what_is_not_stable_yet_is_refused_with_the_valid_range(house: House) -> None:
+def test_an_unstable_offset_is_refused_with_the_valid_range(house: House) -> None:
     topic = copied(house, house.create("beyond"))
     output = house.run("delete-records", f"{topic}:0", "--before", str(RECORDS + 1), "--execute", code=5).stderr
     assert f"valid_start=0 valid_end={RECORDS}" in output

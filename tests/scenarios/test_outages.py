@@ -45,7 +45,7 @@ def flip(file: Path, position: int) -> None:
         log.write(bytes([byte ^ 0xFF]))
 
 
-def test_a_corrupt_segment_is_refused_and_said_while_the_others_go_on(kafka: KafkaSandbox, new_house: NewHouse) -> None:
+def test_a_corrupt_segment_is_refused_and_reported_while_others_go_on(kafka: KafkaSandbox, new_house: NewHouse) -> None:
     house = new_house(kafka)
     topic = house.create("t", partitions=2)
     for partition in (0, 1):

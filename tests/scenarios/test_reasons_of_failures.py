@@ -103,7 +103,7 @@ def test_no_fact_is_left_of_what_is_in_the_bucket(topic: ReasonTopic) -> None:
 
 
 @shows(Reason.OBJECTS_MISSING)
-def test_somebody_removes_an_object_of_a_readable_segment(topic_for: NewReasonTopic) -> None:
+def test_an_object_of_a_readable_segment_is_removed(topic_for: NewReasonTopic) -> None:
     topic = topic_for({"sweep": {"grace": 1}})
     topic.roll()
     with topic.desk() as desk:

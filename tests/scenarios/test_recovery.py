@@ -181,7 +181,7 @@ def test_the_archive_binds_and_a_changed_byte_in_it_is_found(lost: Lost, pieces:
 
 
 @pytest.mark.essential
-def test_what_is_recovered_reads_as_what_was_lost_and_a_second_time_changes_nothing(lost: Lost) -> None:
+def test_recovered_records_read_as_before_and_a_second_run_changes_nothing(lost: Lost) -> None:
     house, fresh = lost.house, lost.fresh
     assert house.json("recover", "--execute", "--agents-are-stopped", *fresh)["executed"] is True
     assert tell(house, lost.topic, *fresh) == lost.told
@@ -203,9 +203,7 @@ def test_what_is_recovered_reads_as_what_was_lost_and_a_second_time_changes_noth
     assert len(house.json("segments", f"{lost.topic}:0", *fresh)) > len(lost.told["segments"][0])
 
 
-def test_a_topic_that_is_gone_comes_back_beside_what_agents_say_and_is_read_by_its_id(
-    lost: Lost, tmp_path: Path
-) -> None:
+def test_a_deleted_topic_comes_back_next_to_newer_facts_and_is_read_by_its_id(lost: Lost, tmp_path: Path) -> None:
     """Topics of an earlier cluster come back so: agents here have written facts of their own by then."""
     house, beside = lost.house, ("--set", "tier_state.topic=recovery-beside")
     admin: Any = AdminClient({"bootstrap.servers": house.kafka.bootstrap, "log_level": 0})

@@ -63,9 +63,7 @@ def house(kafka_own: KafkaSandbox, tmp_path: Path) -> Iterator[House]:
         yield house
 
 
-def test_what_is_proven_leaves_the_disk_of_a_broker_that_is_down_and_readers_lose_nothing(
-    house: House, kafka_own: KafkaSandbox
-) -> None:
+def test_proven_segments_leave_the_disk_of_a_dead_broker_without_loss(house: House, kafka_own: KafkaSandbox) -> None:
     topic = house.create("orders", local_retention_bytes=ALL_STAYS)
     with house.agent():
         house.append(topic, RECORDS)

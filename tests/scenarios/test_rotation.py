@@ -124,9 +124,7 @@ def by_scram(house: House) -> tuple[House, Path]:
     return other, file
 
 
-def test_a_password_is_changed_and_one_that_nobody_knows_is_named_until_the_file_has_it(
-    scram: KafkaSandbox, tmp_path: Path
-) -> None:
+def test_a_password_is_changed_and_a_wrong_one_is_named_until_corrected(scram: KafkaSandbox, tmp_path: Path) -> None:
     with opened_house(scram, tmp_path / "house", "scram") as house:
         topic = house.create("orders")
         house.append(topic, RECORDS)

@@ -76,7 +76,7 @@ class Swept:
 
 
 @observes(Effect.AGENT_STOPPED, Effect.COPIED, Effect.CONDEMNED, Effect.DELETED, Effect.ERASED)
-def test_what_an_agent_left_that_was_killed_between_two_objects_is_swept_and_nothing_else(story: Story) -> None:
+def test_only_objects_of_an_agent_killed_in_a_copy_are_swept(story: Story) -> None:
     given, when, then = story
     given.settings(sweep={"grace": 6})
     given.topic("orders", per_segment=2).with_segments(3)
@@ -144,7 +144,7 @@ def test_a_person_sees_all_and_deletes_what_facts_condemn_and_what_is_named_key_
 
 
 @observes(Effect.COPIED)
-def test_what_facts_name_is_not_deleted_by_any_list_and_a_paused_topic_not_at_all(story: Story) -> None:
+def test_objects_that_facts_name_and_paused_topics_are_never_deleted(story: Story) -> None:
     given, when, _ = story
     given.topic("orders", per_segment=2).with_segments(2)
     when.agent(0).works()
@@ -163,9 +163,7 @@ def test_what_facts_name_is_not_deleted_by_any_list_and_a_paused_topic_not_at_al
 
 
 @pytest.mark.slow
-def test_an_agent_as_people_run_it_sweeps_what_lands_late_and_counts_what_nobody_knows(
-    kafka: KafkaSandbox, tmp_path: Path
-) -> None:
+def test_an_agent_process_sweeps_late_objects_and_counts_unknown_ones(kafka: KafkaSandbox, tmp_path: Path) -> None:
     house = House(kafka, tmp_path / "house", "sweeping")
     try:
         house.run("init")

@@ -139,7 +139,7 @@ def test_added_partitions_join_and_deleted_records_go(tables: Tables) -> None:
     assert tables.rows(kept) > whole
 
 
-def test_a_topic_made_anew_stops_its_table_and_no_other(tables: Tables) -> None:
+def test_a_recreated_topic_stops_its_table_and_no_other(tables: Tables) -> None:
     topic, other = made(tables, "anew", 1), made(tables, "other", 1)
     name, goes_on = tables.create(topic), tables.create(other)
     admin: Any = AdminClient({**tables.house.kafka.client_config, "log_level": 0})

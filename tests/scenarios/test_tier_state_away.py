@@ -151,9 +151,7 @@ def test_without_enough_replicas_in_sync_what_may_have_landed_ends_the_term_and_
 
 
 @observes(Effect.COPIED, Effect.TRIMMED, Effect.REMOTE_READ, Effect.AGENT_STOPPED, Effect.BROKER_DOWN)
-def test_a_leader_that_dies_before_a_copy_is_said_to_be_finished_costs_at_most_the_copy(
-    story: Story, clock: PassingClock
-) -> None:
+def test_a_leader_that_dies_before_its_copy_finished_costs_at_most_the_copy(story: Story, clock: PassingClock) -> None:
     _, when, then = story
     orders(story, segments=3, tiers_led_by=1)
     agent = when.agent(0).stops_before("append copy-finished", nth=2)

@@ -160,7 +160,7 @@ def test_a_position_and_a_time_are_the_same_from_both_sources(archived: Archived
         assert then["live_set_digest"] == archived.before
 
 
-def test_diff_names_what_was_said_since(archived: Archived) -> None:
+def test_diff_names_the_facts_since(archived: Archived) -> None:
     house = archived.house
     difference = house.json("diff", f"@{archived.middle}", "topic", code=1)
     assert difference["digest_one"] == archived.before
@@ -172,7 +172,7 @@ def test_diff_names_what_was_said_since(archived: Archived) -> None:
     assert house.json("diff", f"{number}/{end - 1}", f"{number}/{end}", code=1)["differences"]
 
 
-def test_what_cannot_be_answered_is_refused_with_the_reason(archived: Archived) -> None:
+def test_impossible_questions_are_refused_with_the_reason(archived: Archived) -> None:
     house, topic = archived.house, f"{archived.topic}:0"
     beyond = ("replay", topic, "--to-position", "1000000")
     assert "topic ends before this position" in house.run(*beyond, code=2).stderr

@@ -94,7 +94,7 @@ def test_clean_elections_while_it_reads_the_remote_tier_are_nothing_to_it(story_
 
 
 @observes(Effect.COPIED, Effect.TRIMMED, Effect.BROKER_DOWN)
-def test_what_an_unclean_election_lost_ends_it_where_it_ends_the_twins(story_three: Story) -> None:
+def test_an_unclean_election_ends_it_where_it_ends_the_twins(story_three: Story) -> None:
     """One reads common records of both branches, the others are at lost ones: remote, and on the broker."""
     given, when, then = story_three
     given.settings(trim={"allow_unclean": True})

@@ -102,9 +102,7 @@ def base(key: str) -> int:
 @pytest.mark.slow
 @pytest.mark.parametrize("allowed", [True, False], ids=["trimmed", "not-trimmed"])
 @observes(Effect.COPIED, Effect.AGENT_STOPPED, Effect.BROKER_DOWN, Effect.LEADER_MOVED, Effect.DELETED)
-def test_what_an_unclean_election_lost_is_never_served_and_goes_when_the_remote_tier_is_given_up(
-    story_three: Story, allowed: bool
-) -> None:
+def test_records_lost_in_an_unclean_election_are_never_served(story_three: Story, allowed: bool) -> None:
     given, when, then = story_three
     given.settings(trim={"allow_unclean": allowed}, sweep={"grace": 2})
     unclean = {"unclean_leader_election_enable": "true", "min_insync_replicas": "1", **ROLLED_BY_SIZE}

@@ -47,7 +47,7 @@ def not_ready(management: str) -> str:
     return "" if answer.status_code == 200 else answer.text
 
 
-def test_a_gateway_whose_broker_is_silent_says_so_and_goes_on_with_what_is_remote(house: House) -> None:
+def test_a_gateway_whose_broker_is_silent_reports_it_and_serves_remote_data(house: House) -> None:
     topic = house.create("silent", internal_segment_bytes="20000")
     house.append(topic, RECORDS)
     with house.agent():
@@ -70,7 +70,7 @@ def test_a_gateway_whose_broker_is_silent_says_so_and_goes_on_with_what_is_remot
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_what_is_remote_is_read_without_any_broker_and_its_age_is_said(house: House, workers: str) -> None:
+def test_remote_records_are_read_without_a_broker_and_with_their_age(house: House, workers: str) -> None:
     topic = house.create(f"orders{workers}", internal_segment_bytes="20000")
     house.append(topic, RECORDS)
     with house.agent():

@@ -190,7 +190,7 @@ def test_a_fact_of_64_kib_is_the_largest(samples: dict[str, Fact]) -> None:
     assert error.value.facts["bytes"] == MAX_FACT_BYTES + 1
 
 
-def test_what_no_schema_holds_is_refused_before_sending(samples: dict[str, Fact]) -> None:
+def test_values_that_no_schema_holds_are_refused_before_sending(samples: dict[str, Fact]) -> None:
     trim, meta = samples["LocalTrimIntended"], samples["TopicMeta"]
     assert isinstance(trim, said.LocalTrimIntended)
     assert isinstance(meta, said.TopicMeta)
@@ -259,7 +259,7 @@ def test_facts_of_one_term_share_the_term_and_the_partition(samples: dict[str, F
 
 
 @pytest.mark.parametrize(("name", "wrong"), [("epoch", True), ("epoch", 1.0), ("position", "7"), ("id", 7)])
-def test_what_is_shared_is_checked_like_everything_else(samples: dict[str, Fact], name: str, wrong: object) -> None:
+def test_shared_values_are_checked_like_all_others(samples: dict[str, Fact], name: str, wrong: object) -> None:
     fact = replace_term(samples["LogStartAdvanced"])
     printed = fact_to_json(fact)
     assert fact_from_json(printed) == fact  # the right one is remembered: 1 == True == 1.0

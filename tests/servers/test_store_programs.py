@@ -42,7 +42,7 @@ def test_a_program_is_built_once_a_machine(cache: Path, tmp_path: Path) -> None:
     assert (tmp_path / "count").read_text() == "built\n"
 
 
-def test_what_was_built_needs_no_builder(cache: Path, tmp_path: Path) -> None:
+def test_a_built_program_needs_no_builder(cache: Path, tmp_path: Path) -> None:
     _go(tmp_path, WRITES)
     built = store_program(TOXIPROXY)
     (tmp_path / "bin" / "go").unlink()

@@ -87,7 +87,7 @@ def test_a_record_never_answered_may_be_there_and_may_be_not(truth: Truth) -> No
     assert not said(truth, [*RIGHT, record(16, 7)])
 
 
-def test_what_a_consumer_was_not_given_from_where_it_stood_was_jumped_over(truth: Truth) -> None:
+def test_records_that_a_consumer_did_not_get_were_jumped_over(truth: Truth) -> None:
     truth_now = truth.snapshot(PLACE)
     whole = [record(offset, offset - 9) for offset in range(10, 16)]
     assert not [*jumped(truth_now, 10, 16, whole)]
@@ -109,7 +109,7 @@ def test_the_youngest_record_below_an_offset_is_known(truth: Truth) -> None:
     assert (truth_now.youngest_below(10), truth_now.youngest_below(12)) == (None, 11_000)
 
 
-def test_what_lies_below_the_log_start_is_forgotten(truth: Truth) -> None:
+def test_records_below_the_log_start_are_forgotten(truth: Truth) -> None:
     truth.forget_below(PLACE, 13)
     assert truth.snapshot(PLACE).offsets == [13, 14, 15]
     assert 3 not in truth.transaction_of

@@ -210,7 +210,7 @@ def test_the_secret_of_the_store_is_in_no_page_no_log_and_no_event(site: Site) -
     assert [line for line in lines if SECRET in line] == []
 
 
-def test_credentials_that_are_missing_on_executors_are_said_in_a_sentence(site: Site) -> None:
+def test_credentials_that_are_missing_on_executors_are_one_sentence(site: Site) -> None:
     cluster, topic = tiered(site, "refused")
     job = site.submit(site.options(topic, cluster), spark_executorEnv_AWS__SECRET__ACCESS__KEY="wrong")
     job.process.wait(PATIENCE_S)
@@ -238,7 +238,7 @@ def test_a_killed_python_costs_time_and_no_record(site: Site) -> None:
     assert "ExceptionFailure" in site.events()
 
 
-def test_a_task_that_runs_twice_beside_itself_counts_once(site: Site) -> None:
+def test_a_task_that_runs_twice_at_once_counts_once(site: Site) -> None:
     cluster, topic = tiered(site, "speculative")
     speculative: dict[str, Any] = {
         "spark_speculation": "true",
@@ -261,7 +261,7 @@ def test_a_task_that_runs_twice_beside_itself_counts_once(site: Site) -> None:
     assert '"Speculative":true' in site.events()
 
 
-def test_what_the_broker_trims_while_a_job_runs_is_read_from_the_remote_tier(site: Site) -> None:
+def test_records_trimmed_while_a_job_runs_are_read_from_the_remote_tier(site: Site) -> None:
     cluster, topic = tiered(site, "trimmed")
     cluster.produce(topic, RECORDS, 2 * RECORDS, PARTITIONS)
     job = site.submit(site.options(topic, cluster), PAUSE_S)

@@ -53,7 +53,7 @@ def batch(*records: tuple[str, int, int]) -> pa.RecordBatch:
     )
 
 
-def test_a_batch_of_several_partitions_is_told_apart() -> None:
+def test_a_batch_of_several_partitions_is_split() -> None:
     mixed = batch(("a", 0, 5), ("a", 0, 6), ("a", 1, 0), ("b", 0, 0), ("b", 0, 9))
     assert [(topic, number, part.num_rows) for topic, number, part in runs(mixed)] == [
         ("a", 0, 2),

@@ -73,7 +73,7 @@ def test_a_plan_read_through_the_gateway_has_every_committed_record_once(
     assert read_through(gateway.url, orders.name) == committed(orders)
 
 
-def test_by_signed_urls_no_byte_of_the_remote_tier_goes_through_the_gateway(
+def test_no_remote_byte_goes_through_the_gateway_with_signed_urls(
     tiers: Tiers, orders: Orders, versitygw_endpoint: str, versitygw_bucket: str, tmp_path: Path
 ) -> None:
     store = S3Store(
@@ -119,7 +119,7 @@ def test_a_plan_says_where_each_offset_is_and_ends_with_a_line_that_proves_it_wh
     assert {part["segment_id"] for part in parts} == {*segment_ids(plan(gateway.url, orders.name)), None}
 
 
-def test_what_is_condemned_under_a_plan_is_read_by_that_plan_alone(tiers: Tiers, gateway: PlanningGateway) -> None:
+def test_segments_condemned_under_a_plan_are_read_by_that_plan_alone(tiers: Tiers, gateway: PlanningGateway) -> None:
     topic = tiers.create(f"condemned-{os.getpid()}")
     tiers.produce(topic, 0, [{"value": os.urandom(100)} for _ in range(600)])
     segment = tiers.copy(topic, 0)[0]
@@ -153,7 +153,7 @@ def test_a_grant_lasts_no_longer_than_the_lease_which_is_renewed_at_half_its_tim
     assert httpx.get(path).json()["expires_in_seconds"] == 900
 
 
-def test_what_an_export_plans_is_kept_before_its_task_begins_and_no_longer_than_the_export(
+def test_segments_of_an_exports_plan_are_kept_exactly_as_long_as_it_runs(
     tiers: Tiers, gateway: PlanningGateway
 ) -> None:
     topic = tiers.create(f"exported-{os.getpid()}")
@@ -192,7 +192,7 @@ def leases(gateway: PlanningGateway, topic: str) -> list[ReaderLease]:
     return list(gateway.plans._reader.view(topic, 0).leases)
 
 
-def test_a_plan_that_is_given_up_keeps_nothing_and_nobody_elses(tiers: Tiers, gateway: PlanningGateway) -> None:
+def test_a_plan_that_is_given_up_keeps_nothing_and_changes_no_other(tiers: Tiers, gateway: PlanningGateway) -> None:
     topic = tiers.create(f"given-up-{os.getpid()}")
     tiers.produce(topic, 0, [{"value": os.urandom(100)} for _ in range(600)])
     tiers.copy(topic, 0)
@@ -280,7 +280,7 @@ def test_objects_are_answered_by_range(
             assert answer.content == stored[start:stop]
 
 
-def test_of_an_object_that_is_only_asked_about_no_byte_is_read(tiers: Tiers, orders: Orders, tmp_path: Path) -> None:
+def test_a_head_request_reads_no_byte_of_the_object(tiers: Tiers, orders: Orders, tmp_path: Path) -> None:
     with planning_gateway(tiers, access_log=tmp_path / "access") as gateway:
         segment = next(line["segment"] for line in lines_of(plan(gateway.url, orders.name)) if "segment" in line)
         path = f"/v1/topics/{orders.name}/partitions/0/segments/{segment['segment_id']}/log"

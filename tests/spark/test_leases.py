@@ -59,7 +59,7 @@ def test_a_query_takes_a_lease_on_what_it_reads(tiers: Tiers, copied: tuple[str,
     assert lease.holder.startswith("spark ")
 
 
-def test_what_was_condemned_before_the_lease_is_not_planned(
+def test_segments_condemned_before_the_lease_are_not_planned(
     tiers: Tiers, copied: tuple[str, list[RemoteSegment]]
 ) -> None:
     name, segments = copied
@@ -98,7 +98,7 @@ def test_a_lease_longer_than_any_may_be_is_refused(tiers: Tiers, copied: tuple[s
         BatchReader(options(tiers, copied[0], tierstate__lease="2d")).partitions()
 
 
-def test_a_segment_that_expired_after_the_plan_is_said_to_have_expired(
+def test_a_segment_that_expired_after_the_plan_is_reported_as_expired(
     tiers: Tiers, copied: tuple[str, list[RemoteSegment]]
 ) -> None:
     name, segments = copied

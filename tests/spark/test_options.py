@@ -197,7 +197,7 @@ def test_every_setting_of_a_store_is_an_option_of_the_driver() -> None:
         ({"tierstate.cache.memory": "lots"}, "option tierstate.cache.memory"),
     ],
 )
-def test_a_setting_that_is_wrong_is_told_by_the_option_that_gave_it(changed: dict[str, str], says: str) -> None:
+def test_a_wrong_setting_is_named_by_the_option_that_gave_it(changed: dict[str, str], says: str) -> None:
     with pytest.raises((InvalidSettings, InvalidRequest), match=says):
         parse_options(BASE | changed)
 
@@ -207,7 +207,7 @@ def test_one_setting_by_two_options_is_refused() -> None:
         parse_options(BASE | {"tierstate.region": "eu", "tierstate.store.region": "us"})
 
 
-def test_what_the_command_line_was_told_reaches_spark_whole() -> None:
+def test_settings_of_the_command_line_reach_spark_whole() -> None:
     environ = {"TIERSTATE_STORE__ACCESS_KEY_ID": "id", "TIERSTATE_STORE__SECRET_ACCESS_KEY": "hunter2"}
     option_values = ["store.read_timeout=90s", "store.path_style=false", "format.key_prefix=a/", "cache.memory=1MiB"]
     settings = load_settings(None, option_values, environ, "127.0.0.1:9", "s3://bucket/a", searched=())
@@ -229,7 +229,7 @@ def test_the_bucket_alone_needs_no_broker_and_goes_to_the_executors_with_the_res
         parse_options({**BASE, "tierstate.source": "gateway"})
 
 
-def test_a_stream_begins_at_the_end_unless_told_and_has_no_end() -> None:
+def test_a_stream_begins_at_the_end_by_default_and_has_no_end() -> None:
     """Spark's Kafka source does the same."""
     assert parse_stream_options(BASE).starting.position == Edge(LATEST)
     assert parse_stream_options({**BASE, "startingOffsets": " "}).starting.position == Edge(LATEST)

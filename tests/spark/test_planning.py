@@ -165,7 +165,7 @@ def test_a_repeated_task_reads_the_same_again(planned_locally: Planned) -> None:
 
 
 @pytest.mark.kafka
-def test_what_is_trimmed_after_planning_is_read_from_the_remote_tier(tiers: Tiers, planned_locally: Planned) -> None:
+def test_records_trimmed_after_planning_are_read_from_the_remote_tier(tiers: Tiers, planned_locally: Planned) -> None:
     name, reader, planned, expected = planned_locally(copied=True)
     assert all(part.segment is None for group in planned for each in group.splits for part in each.parts)
     tiers.trim(name, 0, 250)
@@ -173,7 +173,7 @@ def test_what_is_trimmed_after_planning_is_read_from_the_remote_tier(tiers: Tier
 
 
 @pytest.mark.kafka
-def test_what_is_deleted_after_planning_is_an_error_that_names_the_range(
+def test_records_deleted_after_planning_are_an_error_that_names_the_range(
     tiers: Tiers, planned_locally: Planned
 ) -> None:
     name, reader, planned, _ = planned_locally(copied=False)
@@ -183,9 +183,7 @@ def test_what_is_deleted_after_planning_is_an_error_that_names_the_range(
 
 
 @pytest.mark.kafka
-def test_what_was_written_again_under_a_later_epoch_is_not_what_was_planned(
-    tiers: Tiers, planned_locally: Planned
-) -> None:
+def test_records_of_a_later_epoch_are_not_the_planned_ones(tiers: Tiers, planned_locally: Planned) -> None:
     name, reader, planned, _ = planned_locally(copied=True)
     tiers.trim(name, 0, 250)
     earlier = replace(planned[0].splits[0], leader_epoch=LeaderEpoch(-1))
@@ -208,6 +206,6 @@ def test_split_groups_travel() -> None:
     assert group.splits == (split(0), split(10))
 
 
-def test_what_is_decoded_is_what_is_declared() -> None:
+def test_decoded_columns_are_the_declared_ones() -> None:
     columns = chosen_columns(None, include_headers=True)
     assert to_arrow_schema(spark_schema(columns), timezone="UTC").equals(record_schema(columns=columns))

@@ -103,7 +103,7 @@ def test_a_schema_of_other_columns_is_refused_and_the_column_named(
         frame.options(**tiers.options(subscribe=orders.name)).load().collect()
 
 
-def test_what_goes_wrong_in_an_executor_arrives_with_its_facts(spark: SparkSession, tiers: Tiers) -> None:
+def test_an_error_in_an_executor_arrives_with_its_facts(spark: SparkSession, tiers: Tiers) -> None:
     name = tiers.create(f"spark-broken-{os.getpid()}")
     tiers.produce(name, 0, [{"value": os.urandom(100)} for _ in range(300)])
     segment = tiers.copy(name, 0)[1]

@@ -47,5 +47,5 @@ def test_a_planner_loads_no_decoder() -> None:
     assert not modules & {"numba", "boto3"}
 
 
-def test_what_travels_to_executors_shows_no_secret() -> None:
+def test_objects_sent_to_executors_show_no_secret() -> None:
     assert "secret" not in repr(parse_options(OPTIONS))

@@ -68,7 +68,7 @@ def new_topic(tiers: Tiers, what: str, counts: list[int]) -> str:
     return name
 
 
-def test_a_stream_without_a_checkpoint_begins_where_it_is_told(opened: Open, tiers: Tiers) -> None:
+def test_a_stream_without_a_checkpoint_begins_where_its_options_say(opened: Open, tiers: Tiers) -> None:
     name = new_topic(tiers, "start", [30, 0])
     for option_value, expected in (
         ("earliest", {"0": 0, "1": 0}),
@@ -181,9 +181,7 @@ def test_a_new_partition_is_read_from_its_start(opened: Open, tiers: Tiers) -> N
     assert read(reader, start, end) == [(name, 1, offset) for offset in range(10)]
 
 
-def test_a_repeated_batch_has_the_same_records_although_the_broker_was_trimmed_meanwhile(
-    opened: Open, tiers: Tiers
-) -> None:
+def test_a_repeated_batch_has_the_same_records_after_a_trim(opened: Open, tiers: Tiers) -> None:
     name = new_topic(tiers, "repeated", [400])
     first = opened(subscribe=name, startingOffsets="earliest", maxOffsetsPerTrigger="250")
     start = first.initialOffset()

@@ -173,7 +173,7 @@ DAMAGED = record(
 @pytest.mark.spark
 @settings(max_examples=2, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32))
-def test_whatever_bytes_from_avro_refuses_are_refused(avro_spark: SparkSession, seed: int) -> None:
+def test_bytes_that_from_avro_refuses_are_refused(avro_spark: SparkSession, seed: int) -> None:
     chance, values = random.Random(seed), []
     for number in range(400):
         order = {"id": number, "name": [None, "é"][number % 2], "kind": "AB"[number % 2], "tags": ["B"] * (number % 3)}

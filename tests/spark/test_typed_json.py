@@ -83,7 +83,7 @@ def orders(seed: int) -> list[bytes | None]:
 @pytest.mark.spark
 @settings(max_examples=4, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32))
-def test_whatever_the_bytes_are_a_row_is_what_from_json_makes_of_it(spark: SparkSession, seed: int) -> None:
+def test_a_row_is_the_result_of_from_json_for_any_bytes(spark: SparkSession, seed: int) -> None:
     drawn = list(decided(texts(seed, 800), DDL + MAPS))
     assert len(drawn) > 750
     assert differences(spark, drawn, DDL + MAPS) == []

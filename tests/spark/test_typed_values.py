@@ -133,7 +133,7 @@ def test_the_example_of_the_page_is_what_from_json_comes_to(spark: SparkSession,
 
 @pytest.mark.spark
 @pytest.mark.kafka
-def test_a_value_that_is_refused_fails_the_query_and_its_place_is_said(spark: SparkSession, tiers: Tiers) -> None:
+def test_a_refused_value_fails_the_query_and_its_place_is_named(spark: SparkSession, tiers: Tiers) -> None:
     name = tiers.create(f"typed-refused-{os.getpid()}")
     tiers.produce(name, 0, [_event(1), {"value": b'{"at":"12:30"}'}])
     with pytest.raises(PySparkException, match=rf"InvalidRequest: .*a time of day.*partition={name}-0 offset=1"):

@@ -51,7 +51,7 @@ def test_a_partial_overlap_is_served_once(build: Build) -> None:
         assert covered(Coverage(order, ONE)) == [(0, 50, "1"), (51, 90, "2"), (91, 95, "3")]
 
 
-def test_of_two_equal_ranges_the_higher_term_wins_then_the_lower_id(build: Build) -> None:
+def test_the_higher_term_wins_an_equal_range_then_the_lower_id(build: Build) -> None:
     by_position = (
         build.segment(1, build.term(3, 4)),
         build.segment(2, build.term(3, 8)),

@@ -102,7 +102,7 @@ def cases(draw: st.DrawFn, build: Build) -> tuple[Fact, ParsedKey]:
 
 
 @given(data=st.data())
-def test_a_key_parses_back_to_what_its_fact_said(data: st.DataObject, build: Build) -> None:
+def test_a_key_parses_back_to_the_fields_of_its_fact(data: st.DataObject, build: Build) -> None:
     fact, expected = data.draw(cases(build))
     key = key_of(fact)
     assert parse_key(key) == expected

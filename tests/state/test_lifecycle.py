@@ -75,7 +75,7 @@ def test_every_combination_of_facts_has_the_state_of_the_table(build: Build) -> 
     assert walked == 4 * 3 * 3 * 3
 
 
-def test_a_copy_that_nobody_leads_is_abandoned(build: Build) -> None:
+def test_a_copy_without_a_leader_is_abandoned(build: Build) -> None:
     assert build.state_of(1, build.view(build.started(5, 1, build.term(1, 0)))) == SegmentState.ABANDONED
 
 

@@ -50,7 +50,7 @@ SEEDS = range(60)
     ],
     ids=["left-behind", "forked-below", "is-older", "same", "began-anew", "nothing-known", "one-cut", "v1", "nobody"],
 )
-def test_two_lineages_are_of_one_log_up_to_where_the_first_leaves_it(
+def test_two_lineages_share_a_log_up_to_where_the_first_leaves_it(
     said: tuple[tuple[int, int], ...], ruling: tuple[tuple[int, int], ...], end: int | None
 ) -> None:
     assert shared_end(Lineage.of(*said), Lineage.of(*ruling)) == end
@@ -74,7 +74,7 @@ def test_a_log_start_names_the_epochs_below_it_and_never_none(
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_what_is_said_of_a_log_holds_exactly_as_far_as_another_one_has_its_records(seed: int) -> None:
+def test_a_log_start_holds_exactly_as_far_as_another_log_has_the_records(seed: int) -> None:
     rnd = Random(seed)
     branches = Branches(rnd, 12)
     for _ in range(300):
@@ -143,7 +143,7 @@ def test_version_1_holds_up_to_where_an_epoch_after_its_terms_begins(build: Buil
     assert log_start_on(fact, Lineage()) == 100
 
 
-def test_a_log_that_begins_anew_begins_at_zero_whatever_was_said_of_the_lost_one(build: Build) -> None:
+def test_a_restarted_log_begins_at_zero_in_spite_of_older_log_starts(build: Build) -> None:
     facts = [build.leader(0, 1), build.log_start(1, build.term(1, 0), 100)]
     assert build.view(*facts).log_start == 100
     anew = build.view(*facts, build.leader(2, 2, lineage=Lineage.of((2, 0))))
@@ -161,7 +161,7 @@ def test_a_log_that_ends_below_the_log_start_is_not_the_one_that_the_view_knows(
     assert log_start(view, LocalBounds(Offset(7), Offset(100), Offset(90), LeaderEpoch(1))) == 100
 
 
-def test_nothing_is_said_where_no_log_start_is(build: Build) -> None:
+def test_a_view_without_a_log_start_has_none(build: Build) -> None:
     assert build.view(build.leader(0, 1)).log_start is None
 
 

@@ -100,7 +100,7 @@ def test_any_fact_that_names_anothers_objects_is_a_contradiction_also_a_fenced_o
             assert contradiction.startswith(f"{live.key} at 11: its object key is of another segment"), live.key
 
 
-def test_whatever_else_is_illegal_is_named_beside_it(build: Build) -> None:
+def test_other_contradictions_are_named_with_it(build: Build) -> None:
     term = build.term(1, 0)
     going, ended = build.delete_started(1, 1, term), build.finished(2, 1, term)
     [contradiction] = build.view(build.leader(0, 1), forged(going, build.object_key(2)), ended).contradictions

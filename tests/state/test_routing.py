@@ -92,7 +92,7 @@ def test_an_offset_is_read_where_the_table_says(
         (PREFER, COMMITTED, 291, 10, 290),
     ],
 )
-def test_outside_the_log_or_the_tier_asked_for_the_valid_range_is_told(
+def test_an_offset_outside_the_log_or_tier_raises_the_valid_range(
     tier: Tier, isolation: Isolation, offset: int, start: int, end: int, view: PartitionView
 ) -> None:
     with pytest.raises(OffsetOutOfRange) as error:

@@ -109,7 +109,7 @@ def test_size_never_goes_below_retention_bytes(size: int, end: int | None) -> No
     assert size_retention_end(SIZED, keep(size=size)) == end
 
 
-def test_what_both_tiers_have_counts_once() -> None:
+def test_offsets_of_both_tiers_count_once() -> None:
     """KAFKA-20732: a fresh leader counted its whole local log in addition to the remote one, and expired too much."""
     segments = [remote(0, 0, 99), remote(1, 100, 199)]
     whole = log(segments, local(0, 100, 200, 250), local_start=0)
@@ -132,7 +132,7 @@ def test_segments_out_of_lineage_do_not_count_and_do_not_hold_up() -> None:
     assert time_retention_end(whole, keep(ms=400), NOW) == 200
 
 
-def test_what_lies_below_the_log_start_neither_counts_nor_goes_again() -> None:
+def test_segments_below_the_log_start_neither_count_nor_go_again() -> None:
     whole = log([remote(0, 0, 99, age=900), remote(1, 100, 199, age=900)], log_start=150)
     assert whole.size_bytes == 500
     assert time_retention_end(whole, keep(ms=100), NOW) == 200
@@ -153,7 +153,7 @@ def test_the_active_segment_counts_as_far_as_the_high_watermark(high_watermark: 
     assert copied.size_bytes == 1500
 
 
-def test_what_only_the_broker_has_stays_and_protects_what_follows_it() -> None:
+def test_records_only_on_the_broker_stay_and_protect_later_ones() -> None:
     whole = log([remote(0, 0, 99, age=900), remote(2, 200, 299, age=900)], local(0, 100, 200, 300), local_start=50)
     assert time_retention_end(whole, keep(ms=100), NOW) == 100
     assert size_retention_end(whole, keep(size=0)) == 100

@@ -33,7 +33,7 @@ def view(build: Build) -> PartitionView:
 
 @pytest.mark.parametrize("epoch", [2, 9, None])
 @pytest.mark.parametrize("tier", [AUTO, PREFER, REMOTE])
-def test_what_an_older_term_copied_is_not_served_before_the_broker_was_asked(
+def test_copies_of_an_older_term_are_not_served_before_the_broker_was_asked(
     tier: Tier, epoch: int | None, view: PartitionView
 ) -> None:
     with pytest.raises(LineageUnconfirmed) as error:
@@ -51,7 +51,7 @@ def test_remote_is_served_up_to_where_the_broker_confirms_it(
 
 @pytest.mark.parametrize("offset", [60, 99, 100, 179])
 @pytest.mark.parametrize("tier", [AUTO, PREFER, REMOTE])
-def test_beyond_it_neither_a_record_nor_a_gap_is_told(offset: int, tier: Tier, view: PartitionView) -> None:
+def test_beyond_it_neither_a_record_nor_a_gap_is_returned(offset: int, tier: Tier, view: PartitionView) -> None:
     with pytest.raises(LineageUnconfirmed) as error:
         route(view, CUT, offset, tier=tier, confirmed=Offset(60))
     assert error.value.facts["confirmed_below"] == 60
@@ -63,7 +63,7 @@ def test_a_gap_below_it_is_one_and_ends_there(view: PartitionView) -> None:
     assert (gap.value.start, gap.value.end) == (100, 109)
 
 
-def test_what_the_broker_has_needs_nobody_to_confirm_it(view: PartitionView) -> None:
+def test_the_brokers_own_records_need_no_confirmation(view: PartitionView) -> None:
     for tier in (AUTO, LOCAL, PREFER):
         assert short(route(view, CUT, 180, tier=tier)) == ("local", 180)
         assert short(route(view, CUT, 300, tier=tier)) == ("end", 300)
@@ -71,7 +71,7 @@ def test_what_the_broker_has_needs_nobody_to_confirm_it(view: PartitionView) -> 
         route(view, CUT, 179, tier=LOCAL)
 
 
-def test_a_log_start_is_told_where_the_broker_confirms_it_and_nowhere_else(view: PartitionView) -> None:
+def test_a_log_start_counts_only_where_the_broker_confirms_it(view: PartitionView) -> None:
     for offset in (9, 301):
         with pytest.raises(LineageUnconfirmed):
             route(view, CUT, offset)

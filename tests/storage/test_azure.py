@@ -106,7 +106,7 @@ def test_an_upload_that_never_ends_leaves_another_one_whole(azure_endpoint: str,
 
 
 @pytest.mark.parametrize(("there", "expected"), [(True, ObjectExists), (False, NotRepeatable)])
-def test_a_commit_whose_blocks_are_gone_tells_who_took_them(there: bool, expected: type[TierstateError]) -> None:
+def test_a_commit_without_its_blocks_names_the_cause(there: bool, expected: type[TierstateError]) -> None:
     """A whole object under the key drops all its blocks; Azure may report that before it looks at the condition."""
 
     class Dropping(Answering):

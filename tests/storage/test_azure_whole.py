@@ -90,7 +90,7 @@ def test_a_store_that_asks_to_slow_down_slows_a_large_put_and_never_fails_it(
     assert broken_azure_store.get("key") == data
 
 
-def test_a_large_put_that_fails_leaves_nothing_that_anybody_sees(
+def test_a_large_put_that_fails_leaves_nothing_visible(
     broken_azure_store: AzureStore, azure_proxy: FaultyProxy
 ) -> None:
     azure_proxy.fault = at("503", "PUT", part="comp=block&")
@@ -101,9 +101,7 @@ def test_a_large_put_that_fails_leaves_nothing_that_anybody_sees(
     assert list(broken_azure_store.list()) == []
 
 
-def test_blocks_that_nobody_committed_are_in_nobodys_way(
-    azure_store: AzureStore, azure_client: ContainerClient
-) -> None:
+def test_uncommitted_blocks_do_not_block_a_put(azure_store: AzureStore, azure_client: ContainerClient) -> None:
     azure_client.get_blob_client("some/prefix/key").stage_block("x" * 38, b"half")
     assert list(azure_store.list()) == []
     azure_store.put_if_absent("key", b"whole")
@@ -112,7 +110,7 @@ def test_blocks_that_nobody_committed_are_in_nobodys_way(
         azure_store.put_if_absent("key", b"another")
 
 
-def test_of_many_large_puts_one_wins_whole(azure_store: AzureStore) -> None:
+def test_one_of_many_large_puts_wins_whole(azure_store: AzureStore) -> None:
     def put(writer: int) -> int | None:
         try:
             azure_store.put_stream("key", [bytes([writer]) * MIB] * 3, part_bytes=MIB)

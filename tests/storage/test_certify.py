@@ -114,7 +114,7 @@ def test_other_objects_are_not_touched_and_nothing_is_left(memory_store: MemoryS
     ]
 
 
-def test_what_an_interrupted_check_wrote_is_removed() -> None:
+def test_objects_of_an_interrupted_check_are_removed() -> None:
     for at in range(0, 60, 7):
 
         def interrupt(operation: str, key: str, writes: int, at: int = at) -> None:
@@ -171,7 +171,7 @@ def test_a_store_that_ignores_prefixes_loses_nothing_of_others() -> None:
     assert set(store.aborted) == {f"{PREFIX}00/ours"}
 
 
-def test_what_cannot_be_removed_is_named() -> None:
+def test_objects_that_cannot_be_removed_are_named() -> None:
     def refuse(operation: str, key: str, writes: int) -> None:
         if operation == "delete":
             raise AccessDenied("the store refuses", key=key)
@@ -181,7 +181,7 @@ def test_what_cannot_be_removed_is_named() -> None:
     assert trial.clear() == [f"{PREFIX}00/object"]
 
 
-def test_what_was_removed_is_not_called_left_because_the_store_denies_what_is_missing(
+def test_removed_objects_are_not_called_left_when_missing_ones_are_denied(
     proxied: S3Store, proxy: BreakingProxy
 ) -> None:
     proxy.breaker = forbids_what_is_missing

@@ -50,7 +50,7 @@ def read(reader: SegmentReader, chunks: Sequence[int]) -> list[bytes]:
     return [b"".join(reader.plain_range(id * 1000, id * 1000 + 1000)) for id in chunks]
 
 
-def test_everyone_who_asks_at_once_shares_one_load(store: Watched) -> None:
+def test_simultaneous_readers_share_one_load(store: Watched) -> None:
     cache, asking, go_on = ChunkCache(10_000), threading.Barrier(9), threading.Event()
 
     def wait(range: ByteRange) -> None:
@@ -73,7 +73,7 @@ def test_everyone_who_asks_at_once_shares_one_load(store: Watched) -> None:
     assert (cache.counts.misses, cache.counts.hits) == (1, 7)
 
 
-def test_adjacent_chunks_that_nobody_has_come_by_one_request(store: Watched) -> None:
+def test_adjacent_missing_chunks_come_by_one_request(store: Watched) -> None:
     cache = ChunkCache(100_000)
     reader = reader_of(store, cache)
     read(reader, [3])
@@ -118,7 +118,7 @@ def test_a_failed_load_is_not_kept(store: Watched) -> None:
     assert read(reader, [0]) == [LOG[:1000]]
 
 
-def test_of_a_request_that_fails_on_its_way_the_whole_chunks_stay(store: Watched) -> None:
+def test_whole_chunks_of_a_request_that_fails_midway_stay(store: Watched) -> None:
     cache = ChunkCache(10_000)
     data = bytearray(store.get(BASE_KEY + ".log"))
     store.delete(BASE_KEY + ".log")
@@ -129,7 +129,7 @@ def test_of_a_request_that_fails_on_its_way_the_whole_chunks_stay(store: Watched
 
 
 @pytest.mark.parametrize("interruption", [KeyboardInterrupt, Stopped])
-def test_an_interrupted_load_is_taken_over_by_who_waits(store: Watched, interruption: type[BaseException]) -> None:
+def test_an_interrupted_load_goes_to_a_waiting_reader(store: Watched, interruption: type[BaseException]) -> None:
     cache, started, go_on = ChunkCache(10_000), threading.Event(), threading.Event()
     turns = iter([True, False])
 
@@ -156,7 +156,7 @@ def test_an_interrupted_load_is_taken_over_by_who_waits(store: Watched, interrup
         loading.result(30)
 
 
-def test_who_waits_for_a_load_ahead_never_sees_its_error(store: Watched) -> None:
+def test_a_reader_that_waits_for_a_load_ahead_never_sees_its_error(store: Watched) -> None:
     cache, started, go_on = ChunkCache(10_000), threading.Event(), threading.Event()
     reader = reader_of(store, cache)
     turns = iter([True, False])
@@ -180,7 +180,7 @@ def test_who_waits_for_a_load_ahead_never_sees_its_error(store: Watched) -> None
         assert isinstance(ahead.exception(30), StorageUnavailable)
 
 
-def test_what_is_loaded_ahead_counts_until_it_is_read_or_dropped(store: Watched) -> None:
+def test_chunks_loaded_ahead_count_until_they_are_read_or_dropped(store: Watched) -> None:
     cache = ChunkCache(2000)
     reader = reader_of(store, cache)
     assert cache.load_ahead(reader.log, reader.chunks_of(0, 2000), threading.Event()) == 2000
@@ -213,7 +213,7 @@ class InPieces(MemoryStore):
         return super().stream_range(key, range, 300_000)
 
 
-def test_what_was_read_stays_while_the_cache_takes_the_memory_of_what_it_drops(write_segment: WriteSegment) -> None:
+def test_a_view_stays_valid_while_the_cache_reuses_dropped_memory(write_segment: WriteSegment) -> None:
     log = b"".join(number.to_bytes(4, "big") for number in range(6 * MIB // 4))
     store = InPieces()
     write_segment(store, log, chunk_bytes=MIB)

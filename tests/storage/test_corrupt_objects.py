@@ -171,7 +171,7 @@ def test_a_whole_segment_verifies(segment: Segment) -> None:
     assert log_or_error(segment, segment.store) == segment.log
 
 
-def test_a_log_that_is_cut_off_is_found_by_whoever_reads_the_chunk(segment: Segment) -> None:
+def test_a_log_that_is_cut_off_is_found_by_any_read_of_the_chunk(segment: Segment) -> None:
     stored, borders = segment.store.get(LOG_KEY), segment.borders
     for at in places(borders):
         store = segment.damaged(LOG_KEY, stored[:at])
@@ -262,7 +262,7 @@ def indexes_or_error(segment: Segment, store: MemoryStore) -> list[bytes | None]
     return outcome
 
 
-def test_indexes_that_are_cut_off_are_found_by_whoever_reads_them(segment: Segment) -> None:
+def test_indexes_that_are_cut_off_are_found_by_any_read(segment: Segment) -> None:
     stored = segment.store.get(INDEXES_KEY)
     for at in places(segment.index_borders):
         store = segment.damaged(INDEXES_KEY, stored[:at])
@@ -320,7 +320,7 @@ def test_a_manifest_that_lost_only_blanks_is_read_and_found_by_verify(segment: S
         assert_verify_finds(segment, store, MANIFEST_KEY)
 
 
-def test_whatever_bit_of_a_manifest_is_flipped_what_verifies_reads_as_before(segment: Segment) -> None:
+def test_a_manifest_that_verifies_reads_as_before_any_flipped_bit(segment: Segment) -> None:
     stored = segment.store.get(MANIFEST_KEY)
     step = 11 if segment.encrypted else 1  # opening an encrypted one takes a private key
     refused = 0

@@ -262,7 +262,7 @@ def test_a_folder_that_is_not_mounted_is_unavailable_not_empty(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("mount_point", [False, True])
-def test_a_folder_that_goes_away_under_a_write_is_not_made_anew(tmp_path: Path, mount_point: bool) -> None:
+def test_a_folder_that_goes_away_under_a_write_is_not_recreated(tmp_path: Path, mount_point: bool) -> None:
     disk = tmp_path / "disk"
     store = DirectoryStore(disk)
 
@@ -279,7 +279,7 @@ def test_a_folder_that_goes_away_under_a_write_is_not_made_anew(tmp_path: Path, 
     assert list(disk.rglob("*")) == []
 
 
-def test_a_folder_that_is_away_when_it_is_opened_is_unavailable_not_made_anew(tmp_path: Path) -> None:
+def test_a_folder_that_is_away_at_its_opening_is_unavailable_not_recreated(tmp_path: Path) -> None:
     """Otherwise an agent that starts before the disk is mounted copies to the wrong disk, and misses every object."""
     disk = tmp_path / "disk"
     open_store(disk.as_uri(), make=True).put_if_absent("a", b"x")

@@ -120,7 +120,7 @@ def test_an_object_that_is_not_what_was_sent_is_removed_again(
         broken_gcs_store.head("key")
 
 
-def test_of_many_large_puts_one_wins_whole(gcs_store: GcsStore) -> None:
+def test_one_of_many_large_puts_wins_whole(gcs_store: GcsStore) -> None:
     def put(writer: int) -> int | None:
         try:
             gcs_store.put_stream("key", [bytes([writer]) * MIB] * 3, part_bytes=MIB)
@@ -181,7 +181,7 @@ def test_a_store_that_goes_on_asking_to_slow_down_is_throttling(
         list(broken_gcs_store.list())
 
 
-def test_waiting_for_a_store_that_asks_to_slow_down_is_told(gcs_proxy: FaultyProxy, gcs_bucket: str) -> None:
+def test_waiting_for_a_store_that_asks_to_slow_down_is_reported(gcs_proxy: FaultyProxy, gcs_bucket: str) -> None:
     events: list[Event] = []
     store = GcsStore(gcs_bucket, "", StoreOptions(gcs_proxy.endpoint), ManualClock(), listener=events.append)
     gcs_proxy.fault = at("503", "POST", *range(20))

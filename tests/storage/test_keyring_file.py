@@ -33,9 +33,7 @@ def test_the_active_key_of_a_changed_file_wraps_the_next_data_key_and_the_old_on
 
 
 @pytest.mark.parametrize("damage", ["", 'active = "three"\n', None], ids=["empty", "key missing", "gone"])
-def test_a_damaged_file_is_told_once_and_the_ring_before_goes_on_until_it_is_mended(
-    tmp_path: Path, damage: str | None
-) -> None:
+def test_a_damaged_file_is_reported_once_and_the_old_ring_goes_on(tmp_path: Path, damage: str | None) -> None:
     events: list[Event] = []
     path = put(tmp_path, "one", "one")
     ring = KeyRingFile(path, events.append)

@@ -134,7 +134,7 @@ def _name(fault: tuple[str, str, dict[str, int]]) -> str:
 
 
 @pytest.mark.parametrize("fault", HARMLESS, ids=_name)
-def test_what_only_slows_or_cuts_once_fails_no_write(
+def test_a_fault_that_only_slows_or_cuts_once_fails_no_write(
     fault: tuple[str, str, dict[str, int]], toxics: Toxics, connect: Connect, honest: S3Store
 ) -> None:
     store = connect(toxics.endpoint)
@@ -307,7 +307,7 @@ def test_an_upload_that_fails_for_good_is_absent_and_aborted(
     assert list(honest.unfinished_uploads()) == []
 
 
-def test_whoever_loses_the_race_is_refused_and_leaves_nothing(
+def test_a_writer_that_loses_the_race_is_refused_and_leaves_nothing(
     proxy: FaultyProxy, connect: Connect, honest: S3Store
 ) -> None:
     store = connect(proxy.endpoint, ManualClock())
@@ -351,7 +351,7 @@ def test_a_storm_that_does_not_end_fails_after_the_time_that_was_set(
         honest.head(KEY)
 
 
-def test_a_store_that_ignores_the_condition_is_told_of(
+def test_a_store_that_ignores_the_condition_is_reported(
     s3_store: S3Store, s3_bucket: str, faulty_proxy: FaultyProxy
 ) -> None:
     options = StoreOptions(faulty_proxy.endpoint, "us-east-1", credentials=("test", "test"))

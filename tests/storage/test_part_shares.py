@@ -75,7 +75,7 @@ def test_all_uploads_together_never_have_more_parts_than_are_stated() -> None:
     assert most <= MOST
 
 
-def test_who_came_first_has_the_next_part() -> None:
+def test_the_first_to_wait_has_the_next_part() -> None:
     shares, order = PartShares(1), list[int]()
     with ExitStack() as opened:
         holders = [opened.enter_context(shares.upload()) for _ in range(1 + MORE_PARTS)]

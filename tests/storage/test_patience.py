@@ -95,7 +95,7 @@ def test_a_reader_waits_less_when_throttling_is_given_less() -> None:
     assert waits.took <= 5
 
 
-def test_a_long_read_that_goes_on_has_its_time_anew() -> None:
+def test_a_long_read_that_goes_on_gets_its_time_again() -> None:
     waits = Waits()
     attempts = waits.patience.reading(KEY)
     for _ in range(20):
@@ -118,7 +118,7 @@ def test_an_abort_is_given_up_soon() -> None:
             assert 0 < waits.took <= ABORT_SECONDS
 
 
-def test_a_write_that_nobody_wants_any_more_is_not_waited_for() -> None:
+def test_a_cancelled_write_is_not_waited_for() -> None:
     waits = Waits()
     with pytest.raises(Throttled):
         waits.patience.write(KEY, throttled, lambda: waits.took > 100)

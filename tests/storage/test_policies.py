@@ -147,7 +147,7 @@ def test_every_right_of_a_policy_is_needed(name: str, action: str, guarded: Call
     assert not works(guarded(document), everything if name == "s3-agent.json" else reads)
 
 
-def test_nobody_may_remove_versions_or_change_the_bucket() -> None:
+def test_no_policy_allows_removing_versions_or_changing_the_bucket() -> None:
     """With an agent's credentials an intruder destroys nothing that versions keep."""
     for name in ("s3-agent.json", "s3-reader.json"):
         assert [each for each in s3_actions(name) if "Version" in each or "*" in each or ":PutBucket" in each] == []

@@ -39,14 +39,14 @@ def test_it_is_what_a_range_is_and_nothing_else_is_touched(store: DirectoryStore
         assert length == len(expected)
 
 
-def test_what_is_not_there_is_told(store: DirectoryStore) -> None:
+def test_a_missing_object_is_an_error(store: DirectoryStore) -> None:
     with pytest.raises(RangeNotSatisfiable):
         store.opened("a/b").read_into(len(DATA), memoryview(bytearray(1)))
     with pytest.raises(ObjectNotFound):
         store.opened("a/c")
 
 
-def test_what_follows_is_read_into_the_page_cache_meanwhile(store: DirectoryStore, tmp_path: Path) -> None:
+def test_the_following_bytes_are_read_ahead_into_the_page_cache(store: DirectoryStore, tmp_path: Path) -> None:
     store.put_if_absent("large", bytes(3 * AHEAD_BYTES))
     with (tmp_path / "store" / "large").open("rb") as file, mmap(file.fileno(), 0, prot=PROT_READ) as mapped:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

@@ -15,20 +15,20 @@ from tierstate.storage.directory import DirectoryStore
 from tierstate.storage.object_store import ObjectStore
 
 
-def test_what_is_as_it_was_seen_is_replaced(store: ObjectStore) -> None:
+def test_an_unchanged_object_is_replaced(store: ObjectStore) -> None:
     store.put_if_absent("a/b", b"old")
     assert store.replace_if_same("a/b", memoryview(b"newer"), b"old")
     assert store.get("a/b") == b"newer"
     assert [(info.key, info.size) for info in store.list("")] == [("a/b", 5)]
 
 
-def test_what_is_another_by_now_stays(store: ObjectStore) -> None:
+def test_a_changed_object_stays(store: ObjectStore) -> None:
     store.put_if_absent("a/b", b"other")
     assert not store.replace_if_same("a/b", b"newer", b"old")
     assert store.get("a/b") == b"other"
 
 
-def test_what_is_gone_does_not_come_back(store: ObjectStore) -> None:
+def test_a_deleted_object_does_not_come_back(store: ObjectStore) -> None:
     store.put_if_absent("a/b", b"old")
     store.delete("a/b")
     with pytest.raises(ObjectNotFound):

@@ -65,7 +65,7 @@ def test_nothing_but_the_data_key_changes(golden: Golden, both: KeyRing) -> None
         )
 
 
-def test_what_is_under_the_active_key_or_not_encrypted_is_left_alone(golden: Golden, both: KeyRing) -> None:
+def test_segments_under_the_active_key_and_plain_ones_are_left_alone(golden: Golden, both: KeyRing) -> None:
     encrypted = golden("aiven/zstd-aes").object(ObjectKind.MANIFEST)
     assert rewrapped(golden("aiven/zstd").object(ObjectKind.MANIFEST), both, source="m") is None
     changed = rewrapped(encrypted, both, source="m")
@@ -131,7 +131,7 @@ def test_a_manifest_that_hides_its_data_key_behind_another_is_refused(golden: Go
         rewrapped(hidden.encode(), both, source="m")
 
 
-def test_nothing_goes_back_to_an_older_key_unless_it_is_said(golden: Golden, both: KeyRing) -> None:
+def test_nothing_goes_back_to_an_older_key_without_a_flag(golden: Golden, both: KeyRing) -> None:
     """A ring that still names the old key as active was probably not updated."""
     segment = golden("aiven/zstd-aes")
     assert [each.outcome for each in rotate_all(segment.store, both, Rotation(execute=True))] == [Outcome.ROTATED]
@@ -300,7 +300,7 @@ def test_a_missing_private_key_is_named_and_the_others_go_on(
     assert results == [(Outcome.LOCKED, "lost"), (Outcome.PLAIN, None), (Outcome.ROTATED, "key1")]
 
 
-def test_damaged_and_deleted_manifests_stop_nobody(golden: Golden, both: KeyRing) -> None:
+def test_damaged_and_deleted_manifests_do_not_stop_a_rotation(golden: Golden, both: KeyRing) -> None:
     store = bucket(golden)
     key = object_key(golden("aiven/zstd-aes").base_key, ObjectKind.MANIFEST)
     text = store.get(key)
@@ -323,7 +323,7 @@ def test_damaged_and_deleted_manifests_stop_nobody(golden: Golden, both: KeyRing
     assert results == [(Outcome.CORRUPT, None), (Outcome.GONE, "key1"), (Outcome.PLAIN, None)]
 
 
-def test_a_manifest_that_somebody_else_rotates_meanwhile_is_looked_at_again(golden: Golden, both: KeyRing) -> None:
+def test_a_manifest_that_another_run_rotates_is_looked_at_again(golden: Golden, both: KeyRing) -> None:
     store = bucket(golden)
 
     class Racing(MemoryStore):

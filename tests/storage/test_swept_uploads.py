@@ -15,9 +15,7 @@ from tierstate.storage.options import StoreOptions
 from tierstate.storage.s3 import S3Store
 
 
-def test_a_dead_attempts_parts_are_aborted_and_nobody_elses(
-    versitygw_endpoint: str, versitygw_bucket: str, tmp_path: Path
-) -> None:
+def test_only_a_dead_attempts_parts_are_aborted(versitygw_endpoint: str, versitygw_bucket: str, tmp_path: Path) -> None:
     store = S3Store(
         versitygw_bucket, "a/b", StoreOptions(versitygw_endpoint, "us-east-1", credentials=("test", "test"))
     )

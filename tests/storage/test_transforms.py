@@ -302,7 +302,7 @@ def test_a_key_that_is_taken_is_found_before_anything_is_read(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_memory_is_bounded_by_what_is_said_whatever_the_log(form: tuple[Compression, SegmentCipher | None]) -> None:
+def test_memory_is_bounded_as_documented_for_any_log(form: tuple[Compression, SegmentCipher | None]) -> None:
     log_bytes, chunk_bytes, piece = 96 * MIB, 2 * MIB, MIB // 2
     noise = os.urandom(piece)
 
@@ -327,7 +327,7 @@ def test_memory_is_bounded_by_what_is_said_whatever_the_log(form: tuple[Compress
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_copy_that_begins_beside_another_has_no_threads_and_one_that_begins_alone_has(
+def test_only_a_copy_that_begins_alone_has_threads(
     form: tuple[Compression, SegmentCipher | None],
 ) -> None:
     work_ahead = WorkAhead(1)

@@ -72,7 +72,7 @@ def test_a_folder_aborts_nothing_outside_its_temporary_folder(tmp_path: Path) ->
     assert store.get("object") == b"x"
 
 
-def test_more_uploads_than_a_page_are_all_told(versitygw_endpoint: str, versitygw_bucket: str) -> None:
+def test_more_uploads_than_a_page_are_all_listed(versitygw_endpoint: str, versitygw_bucket: str) -> None:
     store = S3Store(
         versitygw_bucket, "a/b", StoreOptions(versitygw_endpoint, "us-east-1", credentials=("test", "test"))
     )

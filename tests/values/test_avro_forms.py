@@ -160,7 +160,7 @@ def test_a_time_or_a_decimal_in_another_unit_is_corrupt_and_never_another_number
         assert read(Form("avro", record(("v", ours)), True), values, server.url)[1] == [True, False]
 
 
-def test_a_schema_with_more_fields_is_told_before_a_row_is_answered() -> None:
+def test_a_schema_with_more_fields_is_reported_before_any_row() -> None:
     new, newer = record(("id", "long"), ("a", "string")), record(("b", "int"), ("id", "long"))
     with registered(ORDER, new, newer) as (server, ids):
         form, access = Form("avro", ORDER, True), RegistryAccess(server.url)
@@ -229,7 +229,7 @@ def test_a_form_that_cannot_be_read_is_refused_before_any_value(form: Form, says
 
 
 @pytest.mark.parametrize("retries", [0, 1])
-def test_a_registry_that_is_too_slow_is_said_to_be_that(retries: int) -> None:
+def test_a_registry_that_is_too_slow_is_a_timeout(retries: int) -> None:
     """The caller and the request have the same time limit: either may end first."""
     go = Event()
 

@@ -78,7 +78,7 @@ def test_json_evolves_by_added_fields_and_wider_types_and_drops_none(ours: str, 
         ("at date", "at timestamp", "field=at type=date wanted=timestamp"),
     ],
 )
-def test_what_json_cannot_evolve_into_is_refused_and_the_field_named(ours: str, wanted: str, says: str) -> None:
+def test_an_impossible_evolution_of_json_is_refused_and_the_field_named(ours: str, wanted: str, says: str) -> None:
     with pytest.raises(InvalidRequest, match=says):
         evolved(Form("json", ours), Form("json", wanted))
 
@@ -114,7 +114,7 @@ def decimal(precision: int, scale: int) -> dict[str, Any]:
         (Form("avro", '"int"', True), Form("json", "a int"), "another format. format=avro wanted=json"),
     ],
 )
-def test_what_avro_cannot_evolve_into_is_refused_and_the_field_named(ours: Form, wanted: Form, says: str) -> None:
+def test_an_impossible_evolution_of_avro_is_refused_and_the_field_named(ours: Form, wanted: Form, says: str) -> None:
     with pytest.raises(InvalidRequest, match=says):
         evolved(ours, wanted)
 
@@ -128,7 +128,7 @@ def test_a_form_that_has_all_of_another_is_itself() -> None:
     assert evolved(Form("avro", '"int"'), Form("avro", '{"type": "int"}')).schema == '"int"'
 
 
-def test_a_default_is_of_the_first_type_of_a_union_also_of_one_that_came() -> None:
+def test_a_default_has_the_first_type_of_a_union_even_of_an_added_one() -> None:
     made = evolved(avro(("a", "string", "x")), avro(("a", ["null", "string"]), ("b", ["int", "null"], 5)))
     fields = {field["name"]: (field["type"], field["default"]) for field in json.loads(made.schema)["fields"]}
     assert fields == {"a": (["string", "null"], "x"), "b": (["null", "int"], None)}
@@ -249,7 +249,7 @@ def aligned(value: Any, kind: pa.DataType) -> Any:
 
 @settings(max_examples=100)
 @given(seed=st.integers(0, 2**32))
-def test_what_was_written_before_is_read_by_the_evolved_form_as_by_its_own(seed: int) -> None:
+def test_earlier_values_are_read_by_the_evolved_form_as_by_their_own(seed: int) -> None:
     pairs = Pairs(seed)
     ours, expected = pairs.record()
     old, new = (Form("avro", json.dumps(each), True) for each in (ours, expected))

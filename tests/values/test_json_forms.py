@@ -40,9 +40,7 @@ def row(**fields: Any) -> dict[str, Any]:
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("before", [0, 20, 700])
-def test_what_is_not_exactly_one_object_of_the_schema_is_corrupt_and_its_neighbours_are_not(
-    text: bytes, before: int
-) -> None:
+def test_a_value_that_is_not_one_object_is_corrupt_and_its_neighbours_are_not(text: bytes, before: int) -> None:
     around = [*(PLAIN * 8)[:before], text, None, *PLAIN[:5]]
     rows, corrupt = read(around)
     assert [at for at, each in enumerate(corrupt) if each] == [before]
@@ -50,7 +48,7 @@ def test_what_is_not_exactly_one_object_of_the_schema_is_corrupt_and_its_neighbo
     assert rows[-1] == row(id=4, tags=["a"])
 
 
-def test_an_object_is_a_row_and_fields_that_nobody_named_are_left_out() -> None:
+def test_an_object_is_a_row_without_its_unknown_fields() -> None:
     texts = [b"{}", b' {"id":1}\r\n', b'{"id":null,"x":[[{"a":{}}]],"y":"}]]"}', b'{"nested":{"a":2,"b":3}}', None]
     rows, corrupt = read(texts)
     assert rows == [row(), row(id=1), row(), row(nested={"a": 2}), None]
@@ -134,7 +132,7 @@ def test_a_form_that_is_none_is_refused(said: tuple[Any, ...], says: str) -> Non
 
 
 @pytest.mark.parametrize("said", [{}, {"format": "json", "schema": "a int", "registered": 1}, [], None])
-def test_what_is_no_form_is_refused_when_it_is_read(said: Any) -> None:
+def test_a_text_that_is_no_form_is_refused_when_it_is_read(said: Any) -> None:
     with pytest.raises(InvalidRequest, match="this is no form of values"):
         Form.of_json(said)
 

@@ -112,7 +112,7 @@ def test_a_batch_whose_values_are_all_odd_is_not_tried_over_and_over(odd: bytes)
         (b'{"other":' + b"[" * 501 + b"]" * 501 + b"}", "nested deeper than 500"),
     ],
 )
-def test_what_nobody_but_a_jvm_can_decide_is_refused_and_its_row_named(text: bytes, says: str) -> None:
+def test_a_value_that_only_a_jvm_can_decide_is_refused_with_its_row(text: bytes, says: str) -> None:
     with pytest.raises(RowRefused, match=says) as raised:
         values_of(FAST).of(binary([*PLAIN, text]))
     assert raised.value.row == 100
