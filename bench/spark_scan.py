@@ -148,12 +148,12 @@ class Topic:
                 for number in range(PARTITIONS)
             ]
         self.records = sum(self.ends)
-        given = {key: value for key, value in settings.kafka.items()}
+        client = {key: value for key, value in settings.kafka.items()}
         more = {key.removeprefix("tierstate."): value for key, value in self.options.items() if "tierstate." in key}
         more = {{"endpoint": "store.endpoint", "region": "store.region"}.get(k, k): v for k, v in more.items()}
         store, topic_name = more.pop("store"), more.pop("tier_state_topic")
-        tables = more | {"tier_state.topic": topic_name}
-        sample = read_records(given, store, self.name, 0, 0, min(self.ends[0], 20_000), settings=tables)
+        flags = more | {"tier_state.topic": topic_name}
+        sample = read_records(client, store, self.name, 0, 0, min(self.ends[0], 20_000), settings=flags)
         self.batches = site.log_dir.parent / "batches.pickle"
         columns = [name for name in PrebuiltSource({}).schema().names]
         record_batches = [each for batch in sample for each in sliced(batch.select(columns))]

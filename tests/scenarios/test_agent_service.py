@@ -364,7 +364,7 @@ def test_describe_says_by_which_setting_the_agent_proves_objects_before_a_trim(h
     for flags, proof in (("--set", "trim.proof=read"), "read"), ((), "checksum"):
         with house.agent(*flags):
             agent = eventually(
-                lambda: told if isinstance(told := house.json("describe", topic)[0]["agent"], dict) else {}
+                lambda: seen if isinstance(seen := house.json("describe", topic)[0]["agent"], dict) else {}
             )
             assert agent["trim_proof"] == proof
             assert f"  trim.proof    {proof}\n" in house.run("describe", topic).stdout

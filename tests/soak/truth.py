@@ -174,10 +174,10 @@ def jumped(known: Known, start: int, end: int, read: Sequence[Record]) -> Iterat
 
 def digest(records: Iterable[Record]) -> str:
     """Return the digest of offsets, keys and values, in order."""
-    found = hashlib.sha256()
+    hasher = hashlib.sha256()
     for offset, key, value in records:
-        found.update(b"%d %d %d " % (offset, len(key), len(value)) + key + value)
-    return found.hexdigest()
+        hasher.update(b"%d %d %d " % (offset, len(key), len(value)) + key + value)
+    return hasher.hexdigest()
 
 
 def _some(which: Iterable[int]) -> str:

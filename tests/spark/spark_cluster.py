@@ -147,8 +147,8 @@ def needed(name: str, extras: Sequence[str] = ()) -> set[str]:
     names: dict[str, set[str]] = {}
     waiting = [(name, tuple(extras))]
     while waiting:
-        each, wanted = waiting.pop()
-        new = {"", *wanted} - names.get(each, set())  # an extra may name another extra of its own distribution
+        each, more = waiting.pop()
+        new = {"", *more} - names.get(each, set())  # an extra may name another extra of its own distribution
         if each in WITHOUT or not new:
             continue
         names.setdefault(each, set()).update(new)

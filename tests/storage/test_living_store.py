@@ -57,9 +57,9 @@ CALLS: dict[str, tuple[Callable[[ObjectStore], object], int]] = {
 @pytest.fixture
 def beats() -> Iterator[Beats]:
     """Yield the signs of life of a thread that is in a loop."""
-    counting = Beats()
-    with Watchdog(counting, {"acts": 60}, Supervisor({}), lambda event, **facts: None), loop("acts"):
-        yield counting
+    clock = Beats()
+    with Watchdog(clock, {"acts": 60}, Supervisor({}), lambda event, **facts: None), loop("acts"):
+        yield clock
 
 
 @pytest.mark.parametrize("name", CALLS)
