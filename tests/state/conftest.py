@@ -51,11 +51,11 @@ class Build:
         return RemoteSegmentId.of(raw(number))
 
     def object_key(self, number: int, start: int = 0) -> str:
-        """Return a key below a prefix of its number."""
+        """Below a prefix of its number."""
         return f"{number}/{ObjectName('orders', self.partition, Offset(start), self.segment_id(number))}"
 
     def term(self, epoch: int, position: int, number: int | None = None) -> Term:
-        """Return a term; by default the position gives its id, as in `leader`."""
+        """By default the id is told by the position, as `leader` does."""
         return Term(LeaderEpoch(epoch), Position(position), self.fact_id(1000 + position if number is None else number))
 
     def live(self, position: int, fact: Fact) -> LiveFact:
