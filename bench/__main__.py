@@ -46,54 +46,54 @@ DOCS = FOLDER.parent / "docs"
 
 
 def benchmarks() -> dict[str, Any]:
-    """Modules by name."""
+    """Return the modules that have a function ``measure``, by name."""
     stems = sorted(file.stem for file in FOLDER.glob("*.py") if not file.stem.startswith("__"))
     modules = {stem.replace("_", "-"): importlib.import_module(f"bench.{stem}") for stem in stems}
     return {name: module for name, module in modules.items() if hasattr(module, "measure")}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    known = benchmarks()
+    modules = benchmarks()
     parser = argparse.ArgumentParser(prog="python -m bench")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(known)}; none: all")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(modules)}; none: all")
     parser.add_argument("--quick", action="store_true", help="smaller: whether it runs, not how fast")
     parser.add_argument("--into", type=Path, help="folder of benchmarks.md and benchmarks.json (docs)")
     parser.add_argument("--page", action="store_true", help="write the page from benchmarks.json, measure nothing")
-    asked = parser.parse_args(arguments)
-    unknown = set(asked.names) - set(known)
+    parsed = parser.parse_args(arguments)
+    unknown = set(parsed.names) - set(modules)
     if unknown:
         parser.error(f"no such benchmark: {', '.join(sorted(unknown))}")
-    into = asked.into or (None if asked.quick else DOCS)
-    if asked.page:
-        _write_page(asked.into or DOCS, known)
+    into = parsed.into or (None if parsed.quick else DOCS)
+    if parsed.page:
+        _write_page(parsed.into or DOCS, modules)
         return 0
-    for name in asked.names or known:
+    for name in parsed.names or modules:
         print(f"{name} …", file=sys.stderr)
-        rows: list[Row] = known[name].measure(quick=asked.quick)
+        rows: list[Row] = modules[name].measure(quick=parsed.quick)
         print(_table(rows))
         if into is not None:  # after each, so that an interrupted run keeps what it has
-            _write(into, known, name, rows)
+            _write(into, modules, name, rows)
     return 0
 
 
-def _write(into: Path, known: dict[str, Any], name: str, rows: list[Row]) -> None:
+def _write(into: Path, modules: dict[str, Any], name: str, rows: list[Row]) -> None:
     into.mkdir(parents=True, exist_ok=True)
     file = into / "benchmarks.json"
     sections = json.loads(file.read_text()) if file.exists() else {}
     sections[name] = {"machine": _machine(), "rows": [asdict(row) for row in rows]}
     file.write_text(json.dumps(sections, indent=2, ensure_ascii=False) + "\n")
-    _write_page(into, known)
+    _write_page(into, modules)
 
 
-def _write_page(into: Path, known: dict[str, Any]) -> None:
+def _write_page(into: Path, modules: dict[str, Any]) -> None:
     sections = {
-        name: each for name, each in json.loads((into / "benchmarks.json").read_text()).items() if name in known
+        name: each for name, each in json.loads((into / "benchmarks.json").read_text()).items() if name in modules
     }
     machine = Counter(section["machine"] for section in sections.values()).most_common(1)[0][0]
     parts = [INTRODUCTION.format(machine=machine)]
     for name, section in sorted(sections.items()):
         table = _table([Row(**row) for row in section["rows"]])
-        about = inspect.getdoc(known[name]) or ""
+        about = inspect.getdoc(modules[name]) or ""
         elsewhere = "" if section["machine"] == machine else f"Machine: {section['machine']}.\n\n"
         parts.append(f"## {name}\n\n{about}\n\n{elsewhere}{table}\n")
     (into / "benchmarks.md").write_text("\n".join(parts))

@@ -41,7 +41,7 @@ for number, path in enumerate(sys.argv[2:]):
         os.fsync(descriptor)
         os.close(descriptor)
 """
-"""An object that is not fsynced, and its folder, is not there after a power loss."""
+"""An object that is not fsynced, and its folder, would be lost in a power loss."""
 BARE_S3 = """
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -99,7 +99,7 @@ def _rows(where: str, size: int, ours: list[Spent], theirs: list[Spent], peer: s
 
 
 def _ours(site: Site, size: int, server: Path | None = None) -> Spent:
-    """``server``: the folder that the store writes into, emptied in the end; None: the site's own."""
+    """``server`` is the folder that the store writes into, emptied at the end; None means the site's own."""
     config = site.begin(TOPIC, format='compression = "none"')
     try:
         _in_cache(site.logs(TOPIC))
@@ -123,7 +123,7 @@ def _bare_s3(s3: Bucket, logs: list[Path]) -> Spent:
 
 
 def _empty(server: Path | None) -> None:
-    """Removes the objects; the bucket stays."""
+    """Remove the objects; the bucket stays."""
     for path in server.iterdir() if server else ():
         shutil.rmtree(path)
 
@@ -140,7 +140,7 @@ def _bare(into: Path, logs: list[Path]) -> Spent:
 
 
 def _kafkas(folder: Path, segment_bytes: int) -> Spent:
-    """A broker of its own each time: what it once copied it never copies again."""
+    """Use a new broker each time: it never copies again what it once copied."""
     (remote := folder / "tier").mkdir(parents=True)
     with ExitStack() as opened:
         sandbox = KafkaSandbox(folder=folder / "kafka", properties=kafkas_own_tiers(remote))
@@ -148,15 +148,15 @@ def _kafkas(folder: Path, segment_bytes: int) -> Spent:
         site.create(TOPIC, PARTITIONS, segment_bytes)
         site.fill(TOPIC, PARTITIONS, segment_bytes, SEGMENTS)
         logs, pid = site.logs(TOPIC), pid_of(sandbox)
-        wanted = sum(path.stat().st_size for path in logs)
-        time.sleep(5)  # what the producer left to do
+        expected = sum(path.stat().st_size for path in logs)
+        time.sleep(5)  # the rest of the producer's work
         began, before = time.perf_counter(), cpu_s(pid)
         time.sleep(5)
         idle = (cpu_s(pid) - before) / (time.perf_counter() - began)
         _in_cache(logs)
         began, before = time.perf_counter(), cpu_s(pid)
         _switch_on(sandbox)
-        until(lambda: sum(path.stat().st_size for path in remote.rglob("*.log")) >= wanted, 300)
+        until(lambda: sum(path.stat().st_size for path in remote.rglob("*.log")) >= expected, 300)
         seconds = time.perf_counter() - began
         return _shown("kafka's", Spent(seconds, cpu_s(pid) - before - idle * seconds))
 

@@ -48,7 +48,7 @@ def measure(quick: bool = False) -> list[Row]:
 
 
 def _run(site: Site, stored: Path | None, form: str, enough: int) -> tuple[float, float]:
-    """MiB when it was ready, and the most there were."""
+    """Return the MiB of the process when it was ready, and its peak."""
     config = site.begin(
         TOPIC, copy='concurrency = 8\nlag = "5s"', format=f'compression = "{form}"', trim='delay = "1h"'
     )

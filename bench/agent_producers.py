@@ -33,7 +33,7 @@ NICE = 7
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Milliseconds; CPU in per cent of one core; ``copied``: bytes a second that the agent stored meanwhile."""
+    """Milliseconds; CPU in per cent of one core; ``copied``: bytes a second that the agent stored during the run."""
 
     median_ms: float
     p99_ms: float
@@ -78,7 +78,7 @@ def _with_agent(site: Site, seconds: float) -> Run:
     config = site.begin(BACKLOG, copy='quota = "50MB"\nlag = "0s"', format='compression = "none"')
     try:
         with RunningAgent(config, NICE) as agent:
-            until(lambda: bytes_below(config.parent / "store") > 60e6)  # its first second's worth is behind it
+            until(lambda: bytes_below(config.parent / "store") > 60e6)  # the work of its first second is done
             return _run(site.kafka, seconds, agent, config.parent / "store")
     finally:
         site.end(config)
@@ -98,7 +98,7 @@ def _run(kafka: KafkaSandbox, seconds: float, agent: RunningAgent | None = None,
 
 
 def _produce(kafka: KafkaSandbox, seconds: float) -> list[float]:
-    """Seconds that each record took."""
+    """Return the seconds that each record took."""
     producer: Any = Producer({"bootstrap.servers": kafka.bootstrap, "log_level": 0, "linger.ms": 0, "acks": "all"})
     value, took = b"v" * VALUE_BYTES, list[float]()
     producer.list_topics(timeout=30)

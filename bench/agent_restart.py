@@ -48,7 +48,7 @@ def measure(quick: bool = False) -> list[Row]:
 
 
 def _terms(agent: _Agent, number: int) -> None:
-    """Until so many have begun."""
+    """Wait until ``number`` terms have started."""
     deadline = time.monotonic() + LONGEST_S
     while len(agent.events("term started")) < number:
         if time.monotonic() > deadline:

@@ -31,7 +31,7 @@ LOG_BYTES = 16 << 20
 ROUNDS = 7
 
 GOALS = {(False, False): ">= 8x", (False, True): ">= 4x", (True, False): ">= 3x", (True, True): ">= 1.7x"}
-"""Beside aiokafka, by whether records are large, and packed."""
+"""Goals against aiokafka, by whether records are large, and packed."""
 
 Packer = Callable[[bytes], bytes]
 PACKERS: dict[str, Packer] = {
@@ -44,7 +44,7 @@ PACKERS: dict[str, Packer] = {
 
 
 def _lz4_frame(raw: bytes) -> bytes:
-    """As Kafka's clients frame it: independent blocks of 64 KiB, no checksums."""
+    """Frame ``raw`` as Kafka's clients do: independent blocks of 64 KiB, no checksums."""
     blocks = [
         bytes(cramjam.lz4.compress_block(raw[at : at + 65536], store_size=False)) for at in range(0, len(raw), 65536)
     ]
@@ -52,7 +52,7 @@ def _lz4_frame(raw: bytes) -> bytes:
 
 
 def log_of(codec: str, record_bytes: int, size: int = LOG_BYTES, *, text: bool = False) -> tuple[bytes, int, int]:
-    """A log, its unpacked record bytes, its records. ``text``: values are ASCII."""
+    """Return a log, its unpacked record bytes, its records. ``text``: values are ASCII."""
     chance = random.Random(7)
     words = [chance.randbytes(chance.randint(3, 9)) for _ in range(2000)]
     if text:
@@ -106,8 +106,8 @@ def measure(quick: bool = False) -> list[Row]:
 
 
 def _decode(log: bytes, unpacked: int, count: int) -> float:
-    found = sum(batch.num_rows for batch in decode_batches(log, source="log", topic="topic", partition=0))
-    return _whole(unpacked, found, count)
+    total = sum(batch.num_rows for batch in decode_batches(log, source="log", topic="topic", partition=0))
+    return _whole(unpacked, total, count)
 
 
 def _aiokafka(log: bytes, unpacked: int, count: int) -> float:
@@ -125,8 +125,8 @@ def _aiokafka(log: bytes, unpacked: int, count: int) -> float:
             values.append(record.value)
             headers.append(record.headers or None)
     columns = [keys, values, pa.repeat("topic", len(keys)), pa.repeat(pa.scalar(0, pa.int32()), len(keys))]
-    found = pa.Table.from_arrays([*columns, offsets, times, types, headers], schema=record_schema())
-    return _whole(unpacked, found.num_rows, count)
+    table = pa.Table.from_arrays([*columns, offsets, times, types, headers], schema=record_schema())
+    return _whole(unpacked, table.num_rows, count)
 
 
 def _whole(unpacked: int, found: int, count: int) -> float:

@@ -46,7 +46,7 @@ LIMIT = "encoding from memory alone"
 NOISE = 0x9E3779B97F4A7C15
 """Odd: a number of its own for each record, without a pattern."""
 SUBREAPER = 36
-"""Of `prctl`: what a process leaves behind is ours to wait for, and so its CPU is counted."""
+"""An option of `prctl`: orphaned processes are ours to wait for, and so their CPU is counted."""
 
 
 def measure(quick: bool = False) -> list[Row]:
@@ -58,7 +58,7 @@ def measure(quick: bool = False) -> list[Row]:
 
 
 class Distinct(Sequence[bytes]):
-    """As many values as records, of a load's kind: each begins with its number."""
+    """Distinct values of a load's kind, one for each record: each begins with its number."""
 
     def __init__(self, load: Load) -> None:
         self._values, self._count = values_of(load), load.records
@@ -71,7 +71,7 @@ class Distinct(Sequence[bytes]):
 
 
 def _measured(load: Load, quick: bool, values: Sequence[bytes] | None, schema: str | None = None) -> list[Row]:
-    """``values``: None: the load's own. ``schema``: of JSON values; None: they are bytes."""
+    """``values`` None: the load's own. ``schema`` is that of JSON values; None means that they are bytes."""
     with ExitStack() as opened:
         folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="tierstate-bench-")))
         kafka = opened.enter_context(KafkaSandbox(folder=folder / "kafka"))
@@ -126,7 +126,7 @@ def _command(topic: Topic, place: Path, *flags: str) -> Spent:
 
 
 def _wait_for_its_processes() -> None:
-    """What its tasks were forked from: it has waited for them, and ends when the command has."""
+    """Wait for the process that the tasks were forked from: it waited for them, and ends when the command has."""
     for task in Path("/proc/self/task").iterdir():
         for child in (task / "children").read_text().split():
             if b"multiprocessing" in Path(f"/proc/{child}/cmdline").read_bytes():
@@ -146,7 +146,7 @@ def _spark(spark: SparkSession, topic: Topic, place: Path, schema: str | None) -
 
 
 def _encoding(topic: Topic, folder: Path) -> float:
-    """µs of CPU a record."""
+    """Return µs of CPU a record."""
     batches: list[pa.RecordBatch] = pickle.loads(topic.batches.read_bytes())
     group = pa.Table.from_batches(batches * 10).combine_chunks()
     spent = []

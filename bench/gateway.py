@@ -37,7 +37,7 @@ FORMS = {
 
 
 def measure(quick: bool = False) -> list[Row]:
-    """About 9 minutes."""
+    """The run takes about 9 minutes."""
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="tierstate-bench-") as folder, KafkaSandbox() as kafka:
         place = TieredPlace(kafka, Path(folder), '[trim]\ndelay = "0s"\nrespect_groups = false\n')
@@ -51,21 +51,21 @@ def measure(quick: bool = False) -> list[Row]:
 
 
 def rows_of(address: str, path: str, below: int, what: str, folder: Path, quick: bool) -> list[Row]:
-    """``below``: the first offset that is not asked for."""
+    """``below`` is the end of the offsets that are asked for, exclusive."""
     rows: list[Row] = []
     for form, (media_type, goal) in FORMS.items():
-        asked, bodies = asyncio.run(_walk(address, path, below, media_type))
-        (folder / "answers").write_bytes(json.dumps([[len(each) for each in bodies], asked]).encode() + b"\n")
+        paths, bodies = asyncio.run(_walk(address, path, below, media_type))
+        (folder / "answers").write_bytes(json.dumps([[len(each) for each in bodies], paths]).encode() + b"\n")
         with (folder / "answers").open("ab") as file:
             file.writelines(bodies)
         with _bare(folder / "answers", media_type) as bare:
-            found: dict[tuple[str, int], list[Taken]] = {}
+            series: dict[tuple[str, int], list[Taken]] = {}
             for _ in range(1 if quick else RUNS):
                 for clients in CLIENTS:
                     for at in (address, bare):
-                        took = asyncio.run(taken(at, asked, media_type, clients, 0.5 if quick else SECONDS))
-                        found.setdefault((at, clients), []).append(took)
-        rate = {key: statistics.median(each.rate for each in runs) / 2**20 for key, runs in found.items()}
+                        took = asyncio.run(taken(at, paths, media_type, clients, 0.5 if quick else SECONDS))
+                        series.setdefault((at, clients), []).append(took)
+        rate = {key: statistics.median(each.rate for each in runs) / 2**20 for key, runs in series.items()}
         rows += [
             Row(f"{form}, {what}, {n} clients", rate[address, n], "MiB/s", rate[bare, n], BARE, goal) for n in CLIENTS
         ]
@@ -74,44 +74,44 @@ def rows_of(address: str, path: str, below: int, what: str, folder: Path, quick:
         if form != "batches":
             seconds = 0.5 if quick else SECONDS
             once = [
-                asyncio.run(taken(address, _like_no_other(asked, run), media_type, 1, seconds)).rate
+                asyncio.run(taken(address, _like_no_other(paths, run), media_type, 1, seconds)).rate
                 for run in range(1 if quick else RUNS)
             ]
             rows.append(
                 Row(f"{form}, {what}, each call once", statistics.median(once) / 2**20, "MiB/s", rate[bare, 1], BARE)
             )
         most = CLIENTS[-1]
-        p50, p99 = (statistics.median(getattr(each, p) for each in found[address, most]) * 1e3 for p in ("p50", "p99"))
+        p50, p99 = (statistics.median(getattr(each, p) for each in series[address, most]) * 1e3 for p in ("p50", "p99"))
         rows.append(Row(f"{form}, {what}, 64 clients, p99", p99, "ms, less is better", p50, "p50", "≤ 4x"))
     return rows
 
 
 def _like_no_other(asked: list[str], run: int) -> list[str]:
-    """More calls than one client makes in a run, and none that another run makes."""
+    """Return more calls than one client makes in a run, and none that another run makes."""
     more = range(CALL_BYTES + (run + 1) * ONCE, CALL_BYTES + (run + 2) * ONCE)
     return [f"{path}&max_bytes={most}" for path, most in zip(cycle(asked), more, strict=False)]
 
 
 async def _walk(address: str, path: str, below: int, media_type: str) -> tuple[list[str], list[bytes]]:
-    """Paths one behind the other, and what they are answered; enough that 64 clients do not ask for the same."""
+    """Return consecutive paths and their answers; enough that 64 clients do not ask for the same."""
     host, port = address.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port), limit=1 << 20)
-    asked: list[str] = []
+    paths: list[str] = []
     bodies: list[bytes] = []
     offset = 0
-    while offset < below and len(asked) < 64:
-        asked.append(f"{path}{offset}")
-        head, body = await _call(reader, writer, asked[-1], media_type)
+    while offset < below and len(paths) < 64:
+        paths.append(f"{path}{offset}")
+        head, body = await _call(reader, writer, paths[-1], media_type)
         bodies.append(body)
         offset = int(head[b"x-next-offset"])
     writer.close()
-    return asked, bodies
+    return paths, bodies
 
 
 async def _call(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, path: str, media_type: str
 ) -> tuple[dict[bytes, bytes], bytes]:
-    """Head and body."""
+    """Return the head and the body of the answer."""
     while True:
         writer.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: {media_type}\r\n\r\n".encode())
         raw = await reader.readuntil(b"\r\n\r\n")
@@ -147,7 +147,7 @@ def _bare(answers: Path, media_type: str) -> Iterator[str]:
 
 @contextmanager
 def _process(command: list[str]) -> Iterator[str]:
-    """The first line it prints."""
+    """Start a process and yield the first line that it prints."""
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
         try:

@@ -41,7 +41,7 @@ LATE_MS, RUNS, SECONDS = 1_500, 5, 5.0
 
 
 def measure(quick: bool = False) -> list[Row]:
-    """About 6 minutes."""
+    """The run takes about 6 minutes."""
     with tempfile.TemporaryDirectory(prefix="tierstate-bench-") as name:
         folder = Path(name)
         with KafkaSandbox() as kafka, bucket(folder) as s3, toxiproxy(folder) as slow:

@@ -29,7 +29,7 @@ Part = bytes | Callable[[pa.RecordBatch], pa.Array]
 
 
 def decoded(first: int, count: int) -> pa.RecordBatch:
-    """Offsets from ``first`` on."""
+    """Return records whose offsets start at ``first``."""
     text = "lorem ipsum dolor sit amet consectetur adipisci"
     columns = {
         "key": [b"customer-%d" % number for number in range(count)],

@@ -49,12 +49,12 @@ RANDOM_READS = 200
 CACHE_BYTES = 64 * MIB
 
 Range = tuple[int, int]
-"""Of an object: first byte, and the one behind the last."""
+"""A range of an object: its first byte, and the one behind the last."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """One log object, and what reads it."""
+    """One log object, and its reader."""
 
     store: S3Store
     base_key: str
@@ -67,7 +67,7 @@ class Written:
 
     @property
     def ranges(self) -> list[Range]:
-        """What a whole read asks of the store."""
+        """Return the ranges that a whole read asks of the store."""
         chunks = list(self.manifest.chunks)
         return [(window[0].stored_start, window[-1].stored_stop) for window in windows(chunks)]
 
@@ -98,7 +98,7 @@ def measure(quick: bool = False) -> list[Row]:
 
 
 def far(proxy: str, server: str, late_ms: int = 30, kb_a_second: int | None = 50_000) -> str:
-    """The address of the store, so far away: later answers, and so much for each connection."""
+    """Return the address of a store that answers later, with limited bandwidth for each connection."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"
     _post(f"{proxy}/proxies", {"name": "far", "listen": address, "upstream": server})
@@ -126,7 +126,7 @@ FORMS = (
 def write(
     store: S3Store, key: str, log_bytes: int, compression: Compression, encrypted: bool, chunk_bytes: int = 4 * MIB
 ) -> Written:
-    """A segment whose log is no log, but compresses about as well as records do."""
+    """Write a segment whose log is no log, but compresses about as well as records do."""
     pair = RSA.generate(2048)
     keys = KeyRing("bench", {"bench": KeyPair(pair.public_key(), pair)})
     cipher, encryption = SegmentCipher.new(keys, os.urandom) if encrypted else (None, None)
@@ -158,9 +158,9 @@ def _whole(what: str, log: Written, client: S3Client, runs: int) -> list[Row]:
     for turn in range(runs + 1):
         for side, read in sides.items():
             began = time.perf_counter()
-            found = read()
-            if side != "bare" and found != size:
-                raise SystemExit(f"{what}: read {found} of {size} bytes")
+            data = read()
+            if side != "bare" and data != size:
+                raise SystemExit(f"{what}: read {data} of {size} bytes")
             if turn or runs == 1:  # the first turn warms up
                 rates[side].append(size / 1e6 / (time.perf_counter() - began))
     if size > 2 * CACHE_BYTES and cache.counts.hits:

@@ -65,14 +65,14 @@ def measure(quick: bool = False) -> list[Row]:
 
 
 def _as_folder(topic: Topic, s3: Bucket) -> None:
-    """The bucket's objects are files."""
+    """Use the bucket as a folder: its objects are files."""
     of_s3 = ("tierstate.store", "tierstate.endpoint", "tierstate.region")
     kept = {name: value for name, value in topic.options.items() if not name.startswith(of_s3)}
     topic.options = kept | {"tierstate.store": (s3.folder / "tiers").as_uri()}
 
 
 class Twin:
-    """The same records in a topic of Kafka's own tiers. ``ends``: the broker has what is below only there."""
+    """The same records in a topic of Kafka's own tiers. ``ends``: the broker has earlier records only there."""
 
     name = "kafkas"
 
@@ -80,8 +80,8 @@ class Twin:
         site, load = topic.site, topic.load
         site.create(self.name, PARTITIONS, QUICK_BYTES if quick else SEGMENT_BYTES, **TIERED)
         fill(site, self.name, load, load.records // 10 if quick else load.records, values_of(load))
-        wanted = [end * 2 // 3 for end in topic.ends]
-        until(lambda: all(mine >= end for mine, end in zip(self._starts(site), wanted, strict=True)), WAIT_S)
+        expected = [end * 2 // 3 for end in topic.ends]
+        until(lambda: all(mine >= end for mine, end in zip(self._starts(site), expected, strict=True)), WAIT_S)
         self.ends = [min(pair) for pair in zip(self._starts(site), topic.ends, strict=True)]
 
     def _starts(self, site: Site) -> list[int]:

@@ -45,14 +45,14 @@ from .rows import RUNS, Row
 SIZES = (100_000, 1_000_000)
 QUICK_SIZES = (2_000,)
 FEW_RUNS = 3
-"""Of the largest size."""
+"""The number of runs for the largest size."""
 ROUTES = 200_000
 IDENTITY = ViewIdentity("cluster", RecordedTopic.topic_id, TIER_PARTITIONS)
 FASTAVRO = "fastavro decode of the same bytes, one core"
 
 
 def measure(quick: bool = False) -> list[Row]:
-    """Every size in a folder of its own that is gone afterwards: about 3 GB of disk for a million segments."""
+    """Every size in a folder of its own that is removed afterwards: about 3 GB of disk for a million segments."""
     rows: list[Row] = []
     for segments in QUICK_SIZES if quick else SIZES:
         folder = Path(tempfile.mkdtemp(prefix="tierstate-bench-"))
@@ -126,7 +126,7 @@ def _fastavro(topic: RecordedTopic, facts: int) -> None:
 
 
 def _followed(folder: Path, facts: Path, shares: Sequence[Sequence[int]], segments: int) -> tuple[Followed, int]:
-    """And the bytes of its folder once it is closed."""
+    """Follow the facts and return the follower's figures, and the bytes of its folder once it is closed."""
     state = folder / "state"
     state.mkdir()
     try:
@@ -252,7 +252,7 @@ def _routing(segments: int, routes: int) -> list[Row]:
 
 
 def _quantiles(ask: Callable[[int], object], offsets: list[int]) -> tuple[float, float]:
-    """The median and the 99th percentile in µs."""
+    """Return the median and the 99th percentile in µs."""
     took = []
     for offset in offsets:
         began = time.perf_counter_ns()

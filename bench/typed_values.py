@@ -49,7 +49,7 @@ OURS = "our value and from_json"
 
 
 def orders(count: int, broken: int = 0) -> list[bytes]:
-    """``broken``: of a thousand, so many end early."""
+    """``broken``: this many of each thousand end early."""
     made = []
     for number in range(count):
         order = {
@@ -89,7 +89,7 @@ def _json(what: str, schema: str, broken: int, quick: bool) -> Row:
 
 
 def _avro(quick: bool) -> list[Row]:
-    """Of the same orders, bare; and with ids, resolved to a schema of one more field."""
+    """Measure the same orders, bare; and with ids, resolved to a schema of one more field."""
     old: dict[str, Any] = {
         "type": "record",
         "name": "Order",
@@ -113,7 +113,7 @@ def _avro(quick: bool) -> list[Row]:
 
 
 def _alone(what: str, values: Values, texts: Sequence[bytes], quick: bool) -> Row:
-    """CPU of this process, which has one thread."""
+    """Measure the CPU of this process, which has one thread."""
     batches = [pa.array(texts[at : at + BATCH], pa.binary()) for at in range(0, len(texts), BATCH)][
         : 1 if quick else None
     ]

@@ -1,4 +1,4 @@
-"""What may stand where a batch's records are packed, and what Kafka's own reader makes of it."""
+"""Payloads that may stand where a batch's records are packed, and the answer of Kafka's own reader to each."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BLOCKS = lz4_frame(RAW)[7:]
 
 
 def header(descriptor: str) -> bytes:
-    """A frame's header with a right checksum: that of a content is of the same kind, the second byte of its xxHash."""
+    """Return a frame header with a right checksum: the second byte of its xxHash, as for the checksum of a content."""
     data = bytes.fromhex(descriptor)
     return bytes.fromhex("04224d18") + data + bytes(cramjam.lz4.compress(data))[-3:-2]
 
@@ -36,7 +36,7 @@ zstd = zstandard.ZstdCompressor().compress
 
 @dataclass(frozen=True)
 class Case:
-    """``kafka``: whether Kafka's reader gives the three records. ``ours``: whether ours does; None: as Kafka."""
+    """``kafka``: whether Kafka's reader gives the three records. ``ours``: whether ours does; None means the same."""
 
     codec: int
     what: str

@@ -1,4 +1,4 @@
-"""A turn of a loop takes few of many that connect, and more where turns are long; a flood gets a tenth of its time."""
+"""An iteration of a loop accepts few of many clients, more if iterations are long; a flood gets a tenth of its time."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tierstate.runtime.acceptor import A_FEW, A_TURN, ONE_MORE_S, RETRY_S, Accep
 from tierstate.runtime.clock import ManualClock
 
 REFUSED_S = 0.001
-"""What it takes to turn one away, by the clock of these tests."""
+"""The time that a refusal takes, by the clock of these tests."""
 
 
 class Exhausted(socket.socket):
-    """A listening socket of a process that has no descriptor left, once."""
+    """A listening socket of a process that once has no descriptor left."""
 
     left = 0
 
@@ -34,7 +34,7 @@ class Exhausted(socket.socket):
 
 
 class Door:
-    """An acceptor in a loop that runs, and clients."""
+    """An acceptor in a running loop, and its clients."""
 
     def __init__(self, opened: ExitStack, kind: type[socket.socket] = socket.socket) -> None:
         self._opened, self.clock = opened, ManualClock()
@@ -42,10 +42,10 @@ class Door:
         self.listening = opened.enter_context(kind(fileno=made.detach()))
         self.begun = 0
         self.refused = list[float]()
-        """When, by the loop's time."""
+        """The times of refusals, by the loop's time."""
         self.room = 1_000
         self.answers_s = 0.0
-        """What each turn of the loop takes besides."""
+        """The time that other work takes in each iteration of the loop."""
         self.acceptor = Acceptor(self.listening, self._admit, self._begin, self.clock)
 
     def connect(self, count: int) -> None:
@@ -53,7 +53,7 @@ class Door:
             self._opened.enter_context(socket.create_connection(self.listening.getsockname()))
 
     def run(self, done: Callable[[], bool], rest_s: float = 0.0) -> list[int]:
-        """How many of those who connected began in each turn of the loop, up to when it is done; then it rests."""
+        """Return how many clients began in each iteration of the loop, until ``done``; then it rests."""
         turns = list[int]()
 
         async def turning() -> None:
@@ -94,7 +94,7 @@ def test_a_short_turn_takes_few_of_many(door: Door) -> None:
     assert max(door.run(lambda: door.begun == 20)) == A_TURN
 
 
-def test_who_connects_while_turns_are_long_waits_for_few_of_them(door: Door) -> None:
+def test_clients_wait_for_few_iterations_even_if_these_are_long(door: Door) -> None:
     door.connect(100)
     door.answers_s = 20.5 * ONE_MORE_S
     taken = [each for each in door.run(lambda: door.begun == 100) if each]
@@ -126,14 +126,14 @@ def test_those_behind_a_flood_get_their_turn(door: Door) -> None:
     door.run(lambda: door.begun == A_FEW)
 
 
-def test_one_that_is_closed_while_it_rests_accepts_nobody_any_more(door: Door) -> None:
+def test_an_acceptor_that_is_closed_while_it_rests_accepts_no_client(door: Door) -> None:
     door.room = 0
     door.connect(2 * A_FEW)
     door.run(lambda: len(door.refused) == A_FEW, rest_s=2 * 9 * A_FEW * REFUSED_S)
     assert len(door.refused) == A_FEW
 
 
-def test_without_a_descriptor_left_it_says_so_and_tries_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_without_a_descriptor_left_it_warns_and_tries_again(caplog: pytest.LogCaptureFixture) -> None:
     with ExitStack() as opened, caplog.at_level(logging.WARNING):
         door = Door(opened, Exhausted)
         door.connect(1)

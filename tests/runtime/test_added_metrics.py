@@ -1,4 +1,4 @@
-"""What several processes count is one sum, and it never falls."""
+"""The counts of several processes are one sum, and it never falls."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def counted(*statuses: int) -> Metrics:
 
 
 def said(families: Iterable[Metric]) -> dict[str, float]:
-    """By name and labels, of an exposition."""
+    """Return the samples of an exposition, by name and labels."""
     text = exposition(families).decode()
     return {
         f"{sample.name}{sample.labels or ''}": sample.value
@@ -38,16 +38,16 @@ def test_counters_and_histograms_of_all_are_added_up_by_label() -> None:
     other.gauge("tierstate_gateway_connections", lambda: [((), 3)])
     one.gauge("tierstate_gateway_connections", lambda: [((), 4)])
     # as they come from another process
-    found = said(added([one.families(), pickle.loads(pickle.dumps(other.families()))]))
-    assert found["tierstate_gateway_answers_total{'status': '200'}"] == 3
-    assert found["tierstate_gateway_answers_total{'status': '404'}"] == 1
-    assert found[f"tierstate_gateway_sent_bytes_total{ANN}"] == 400
-    assert found["tierstate_gateway_answer_seconds_count"] == 4
-    assert found["tierstate_gateway_answer_seconds_bucket{'le': '0.25'}"] == 4
-    assert found["tierstate_gateway_connections"] == 7
+    values = said(added([one.families(), pickle.loads(pickle.dumps(other.families()))]))
+    assert values["tierstate_gateway_answers_total{'status': '200'}"] == 3
+    assert values["tierstate_gateway_answers_total{'status': '404'}"] == 1
+    assert values[f"tierstate_gateway_sent_bytes_total{ANN}"] == 400
+    assert values["tierstate_gateway_answer_seconds_count"] == 4
+    assert values["tierstate_gateway_answer_seconds_bucket{'le': '0.25'}"] == 4
+    assert values["tierstate_gateway_connections"] == 7
 
 
-def test_what_only_one_of_them_has_is_there_as_it_is() -> None:
+def test_metrics_of_a_single_process_stay_as_they_are() -> None:
     follows = Metrics()
     follows.gauge("tierstate_view_age_seconds", lambda: [(("0",), 1.5)])
     assert (
@@ -69,9 +69,9 @@ def test_the_version_of_several_workers_is_one_process() -> None:
     assert said(added([counted().families(), counted().families()]))[version] == 1
 
 
-def test_a_process_that_is_gone_goes_on_counting_and_holds_nothing_any_more() -> None:
+def test_counters_of_an_ended_process_count_and_its_gauges_do_not() -> None:
     gone = counted(200, 200)
     gone.gauge("tierstate_gateway_connections", lambda: [((), 4)])
-    found = said(added([lasting(gone.families()), counted(200).families()]))
-    assert found["tierstate_gateway_answers_total{'status': '200'}"] == 3
-    assert "tierstate_gateway_connections" not in found
+    values = said(added([lasting(gone.families()), counted(200).families()]))
+    assert values["tierstate_gateway_answers_total{'status': '200'}"] == 3
+    assert "tierstate_gateway_connections" not in values

@@ -1,4 +1,4 @@
-"""Of two who accept at one socket the one with fewer connections takes the next; one that sleeps holds up nobody."""
+"""Two processes accept at one socket: the one with fewer connections takes the next; a sleeping one blocks none."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tierstate.runtime.shared_socket import LEAVES_S, SETTLES_S, SharedSocket, s
 
 
 class Two:
-    """Who accept, and clients."""
+    """Two acceptors of one socket, and their clients."""
 
     def __init__(self, opened: ExitStack) -> None:
         self._opened = opened
@@ -49,7 +49,7 @@ def test_each_takes_one_in_turn_of_those_that_wait(two: Two) -> None:
     assert [two.takes(0), two.takes(0), two.takes(1), two.takes(1), two.takes(0)] == [True, False, True, True, True]
 
 
-def test_what_nobody_else_takes_is_taken_a_moment_later(two: Two) -> None:
+def test_a_connection_that_no_other_takes_is_taken_a_moment_later(two: Two) -> None:
     two.connect(2)
     assert two.takes(0)
     assert not two.takes(0)
@@ -57,7 +57,7 @@ def test_what_nobody_else_takes_is_taken_a_moment_later(two: Two) -> None:
     assert two.takes(0)
 
 
-def test_what_is_open_counts_however_long_ago_it_was_taken(two: Two) -> None:
+def test_open_connections_count_whatever_their_age(two: Two) -> None:
     two.open[0] = 5
     two.connect(3)
     time.sleep(SETTLES_S)

@@ -1,4 +1,4 @@
-"""A gateway of two workers, as it is run: one dies, all are started anew, the one that follows stops, or is killed."""
+"""A gateway of two workers, as in production: one dies, all restart, the following process stops, or is killed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tierstate.sandbox.kafka import KafkaSandbox
 
 pytestmark = pytest.mark.kafka
 RECORDS = 100_000
-"""Of 120 bytes: as JSON more than sockets hold, so that an answer lasts as long as its reader likes."""
+"""Records of 120 bytes: as JSON more than sockets hold, so that an answer lasts as long as its reader likes."""
 
 
 @dataclass
@@ -40,7 +40,7 @@ class Two:
 
     @property
     def pids(self) -> list[int]:
-        """Of the workers that live."""
+        """Return the process ids of the live workers."""
         gone = [line["pid"] for line in self.running.events("worker ended")]
         return [pid for each in self.running.events("worker started") if (pid := each["pid"]) not in gone]
 
@@ -61,7 +61,7 @@ def house(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 @pytest.fixture(scope="module")
 def records(house: House) -> str:
-    """Of a topic in both tiers, the path."""
+    """Return the path of a topic's records in both tiers."""
     topic = house.create("orders", internal_segment_bytes="4000000")
     house.append(topic, RECORDS)
     with house.agent():
@@ -91,7 +91,7 @@ def begun(house: House, folder: Path) -> Iterator[Two]:
 
 
 class Answer:
-    """Of 10 MB, of which the reader has taken the beginning."""
+    """An answer of 10 MB, of which the reader has taken the beginning."""
 
     def __init__(self, url: str, path: str) -> None:
         host, port = url.removeprefix("http://").split(":")
@@ -109,7 +109,7 @@ class Answer:
 
     @property
     def worker(self) -> int:
-        """The process at the other end."""
+        """Return the process at the other end."""
         port = f":{self.socket.getsockname()[1]:04X}"
         lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
         (inode,) = [line[9] for line in lines if line[2].endswith(port)]
@@ -117,12 +117,12 @@ class Answer:
             try:
                 if os.readlink(link) == f"socket:[{inode}]":
                     return int(link.parts[2])
-            except OSError:  # it has gone meanwhile
+            except OSError:  # the process ended in between
                 continue
         raise AssertionError("nobody has the other end")
 
     def rest(self) -> bool:
-        """Whether all of it came."""
+        """Return whether all of the answer came."""
         with self.socket:
             try:
                 while part := self.socket.recv(1 << 20):
@@ -158,35 +158,35 @@ def test_a_worker_that_is_away_makes_the_gateway_not_ready_and_not_unhealthy(two
 
 
 def test_while_the_one_that_follows_stands_still_no_worker_answers_by_its_view(two: Two, records: str) -> None:
-    asked = [f"{two.url}{records}?offset=0&tier=remote", f"{two.url}{records}?offset={RECORDS - 1}"]
-    assert [httpx.get(each, timeout=60).status_code for each in asked] == [200, 200]
+    urls = [f"{two.url}{records}?offset=0&tier=remote", f"{two.url}{records}?offset={RECORDS - 1}"]
+    assert [httpx.get(each, timeout=60).status_code for each in urls] == [200, 200]
     os.kill(two.running.process.pid, signal.SIGSTOP)
     try:
-        # what was routed a second ago may be routed so again; then the view itself is asked for
-        eventually(lambda: httpx.get(asked[0], timeout=60).status_code == 503)
+        # a route of a second ago may be used again; then the view itself is asked for
+        eventually(lambda: httpx.get(urls[0], timeout=60).status_code == 503)
         with ThreadPoolExecutor(2) as pool:
-            answers = list(pool.map(partial(httpx.get, timeout=60), asked))
+            answers = list(pool.map(partial(httpx.get, timeout=60), urls))
         for answer in answers:
             assert (answer.status_code, answer.json()["error_code"]) == (503, 50351)
             assert "does not answer" in answer.json()["message"]
     finally:
         os.kill(two.running.process.pid, signal.SIGCONT)
-    eventually(lambda: [httpx.get(each, timeout=60).status_code for each in asked] == [200, 200])
+    eventually(lambda: [httpx.get(each, timeout=60).status_code for each in urls] == [200, 200])
 
 
-def test_what_is_copied_while_workers_read_is_read_by_each_of_them(two: Two, house: House) -> None:
+def test_records_copied_while_workers_read_are_read_by_each_of_them(two: Two, house: House) -> None:
     topic = house.create("growing", internal_segment_bytes="20000")
     house.append(topic, 600)
     with ThreadPoolExecutor(8) as pool, house.agent():
         eventually(lambda: len(house.logs(topic)) == 1)
         remote = f"{two.url}/v1/topics/{topic}/partitions/0/records?offset=0&tier=remote"
-        # each a connection of its own: of the two workers whoever is free takes it
+        # each has a connection of its own: the free one of the two workers takes it
         eventually(
             lambda: {each.status_code for each in pool.map(partial(httpx.get, timeout=60), [remote] * 16)} == {200}
         )
 
 
-def test_all_are_started_anew_one_after_the_other_and_no_call_fails(two: Two, records: str) -> None:
+def test_all_are_restarted_one_after_the_other_and_no_call_fails(two: Two, records: str) -> None:
     before, over = two.pids, threading.Event()
     statuses: list[Any] = []
 
@@ -230,7 +230,7 @@ def test_no_worker_outlives_the_one_that_follows(two: Two, which: str) -> None:
 
 
 def lives(pid: int) -> bool:
-    """Not so one that nobody has waited for yet."""
+    """Return whether the process lives; a zombie counts as dead."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
@@ -242,16 +242,16 @@ def test_one_look_at_the_metrics_tells_of_both_and_no_line_of_the_access_log_is_
 ) -> None:
     paths = [f"/v1/topics/{'x' * 40}/{'y' * 15_000}{number}" for number in range(200)]
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda path: httpx.get(f"{two.url}{path}", timeout=60).status_code, paths))
-    assert set(found) == {404}
+        statuses = list(pool.map(lambda path: httpx.get(f"{two.url}{path}", timeout=60).status_code, paths))
+    assert set(statuses) == {404}
     assert two.counted("tierstate_gateway_answers_total") == 200
     lines = [json.loads(line) for line in (tmp_path / "access").read_text().splitlines()]
     assert sorted(line["path"] for line in lines) == sorted(paths)
 
 
-def test_of_connections_that_wait_each_takes_its_own(two: Two) -> None:
-    """Forty that came while both were busy: one that took all that waits would have them all, for as long as they
-    stay open."""
+def test_each_worker_takes_its_share_of_waiting_connections(two: Two) -> None:
+    """Forty connections came while both were busy: a worker that took all waiting ones would hold them as long as
+    they are open."""
     for pid in two.pids:
         os.kill(pid, signal.SIGSTOP)
     host, port = two.url.removeprefix("http://").split(":")
@@ -265,14 +265,14 @@ def test_of_connections_that_wait_each_takes_its_own(two: Two) -> None:
 
 
 def accepted(two: Two) -> list[int]:
-    """Connections that each worker has."""
+    """Return the number of connections of each worker."""
     links = [[os.readlink(each) for each in Path(f"/proc/{pid}/fd").iterdir()] for pid in two.pids]
     ours = {line.split()[9] for line in Path("/proc/net/tcp").read_text().splitlines()[1:] if at(line, two.url)}
     return [sum(link.removeprefix("socket:[").rstrip("]") in ours for link in each) for each in links]
 
 
 def at(line: str, url: str) -> bool:
-    """A line of /proc/net/tcp: a connection that was accepted at this port."""
+    """Return whether a line of /proc/net/tcp is a connection that was accepted at this port."""
     local, state = line.split()[1], line.split()[3]
     return state == "01" and int(local.partition(":")[2], 16) == int(url.rpartition(":")[2])
 
@@ -285,5 +285,5 @@ def at(line: str, url: str) -> bool:
         ("gateway.tls.certificate=none.pem", "gateway.tls: certificate and key are needed together"),
     ],
 )
-def test_what_a_worker_cannot_begin_with_ends_the_command_with_its_reason(house: House, wrong: str, said: str) -> None:
+def test_a_worker_that_cannot_begin_ends_the_command_with_its_reason(house: House, wrong: str, said: str) -> None:
     assert said in house.run("gateway", "--workers", "2", "--set", wrong, code=2).stderr
