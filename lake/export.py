@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from ..app.connection import Advance, ShowProgress
+from ..fetch.piece import missing_object
 from ..fetch.plan import Groups
 from ..fetch.planned_split import PlannedPart, PlannedSplit, Skipped
 from ..state.errors import (
@@ -44,6 +45,14 @@ def is_of_all(error: TierstateError) -> bool:
     """Return whether an error ends all tasks: it is about the command, its rights, or something unavailable."""
     of_all = isinstance(error, (InvalidRequest, AccessDenied, Unavailable))
     return of_all and not isinstance(error, LineageUnconfirmed)
+
+
+def for_good(error: TierstateError) -> TierstateError:
+    """Return the error of what was routed anew again and again: an object that is still not there is missing."""
+    topic, partition = error.facts.get("topic"), error.facts.get("partition")
+    if not (isinstance(error, ObjectNotFound) and isinstance(topic, str) and isinstance(partition, int)):
+        return error
+    return missing_object(error, topic, partition)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +108,7 @@ class Exported:
 
     def refuse(self, task: ExportTask, error: TierstateError) -> None:
         """Note that a task cannot be done."""
+        error = for_good(error)
         self.not_exported.append(FailedRange(task.partition, task.start, task.end, error))
 
     def count(self, done: TaskDone) -> None:

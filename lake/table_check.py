@@ -20,7 +20,7 @@ from ..runtime.units import counted
 from ..state.errors import InvalidRequest, TierstateError
 from ..state.offsets import Extent, Offset
 from .columns import Columns, Rows
-from .export import is_of_all
+from .export import for_good, is_of_all
 from .kept import Keep
 from .table import LakeTable
 from .table_follow import no_lease, require_tiered
@@ -102,6 +102,7 @@ def check_table(
         except TierstateError as error:
             if is_of_all(error):
                 raise
+            error = for_good(error)
             checked.findings.append(TableFinding(number, f"not compared: {error}"))
             checked.errors.append(error)
             continue
@@ -133,7 +134,8 @@ def _check_partition(
         problem = f"the log ends at {log_end}, and the table has rows up to {reach.end}"
         findings.append(TableFinding(number, problem, log_end))
         checked.end = max(start, log_end)
-    keep({number: Extent(start, checked.end)})
+    if start < checked.end:
+        keep({number: Extent(start, checked.end)})
     checked.skipped = log.skipped(number, start, checked.end)
     checked.older += sum(table.count(between(*gap)) for gap in checked.skipped)
     digest, alike = RecordDigest(), True

@@ -17,7 +17,7 @@ from ..runtime.clock import Clock
 from ..runtime.metrics import Metrics, Sample
 from ..state.errors import TierstateError, UnknownOutcome
 from ..state.offsets import TimestampMs
-from .export import MOVED, TRIES
+from .export import MOVED, TRIES, for_good
 from .table import LakeTable
 from .table_catalog import LakeCatalog
 from .table_facts import TableFacts
@@ -95,7 +95,7 @@ def catch_up(
                 continue
             if (number := look.at_fault(error)) is None:
                 raise
-            left_out[number], tries = error, TRIES
+            left_out[number], tries = for_good(error), TRIES
             continue
         tries = TRIES
         caught_up.count(round_)
@@ -118,6 +118,7 @@ class Kept:
     left_out: dict[int, TierstateError] = field(default_factory=dict)
     """Partitions whose records could not be read. They are tried again from ``retry_at`` on, by the monotonic clock."""
     retry_at: float = 0.0
+    tries: int = TRIES
 
     @property
     def format(self) -> str:
@@ -210,12 +211,17 @@ class Keeper:
         try:
             round_ = run(follow_round(table, log, look, self._pace.attempt_id(), self._limits), stopping)
         except TierstateError as error:
-            if isinstance(error, AGAIN) or (number := look.at_fault(error)) is None:
+            if isinstance(error, AGAIN) and kept.tries > 1:
+                kept.tries -= 1
+                return True
+            kept.tries = TRIES
+            if (number := look.at_fault(error)) is None:
                 raise
-            kept.left_out[number] = error
+            kept.left_out[number] = for_good(error)
             kept.retry_at = self._pace.clock.monotonic() + max(self._pace.interval_s, LOOK_S)
-            self._failed(name, kept, str(error))
+            self._failed(name, kept, str(kept.left_out[number]))
             return True
+        kept.tries = TRIES
         if round_ is None:
             return False
         kept.done.count(round_)

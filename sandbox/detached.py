@@ -79,7 +79,7 @@ def up(folder: Path, brokers: int = 1, progress: Progress | None = None, *, rele
     if before is not None:
         raise InvalidRequest(
             "the brokers of this sandbox have ended, and its records are still here: "
-            "remove them with `tierstate sandbox down`, or name another folder with --dir",
+            f"remove them with `tierstate sandbox down --dir {folder}`, or name another folder with --dir",
             folder=folder,
         )
     if folder.exists() and any(folder.iterdir()):

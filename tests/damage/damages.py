@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations, pairwise
@@ -208,6 +209,10 @@ def _manifest(segments: Segments) -> Iterator[Damage]:
             if other != value:
                 yield Damage("manifest", name, how, _with(segments, MANIFEST, _changed(data, path, other)), aim)
         yield Damage("manifest", name, "cut out", _with(segments, MANIFEST, _changed(data, path, ...)), aim)
+    for key in re.findall(rb'"([A-Za-z]{4,})":', data):
+        at = data.index(b'"%s":' % key) + 3
+        changed = _flipped(data, at, 8)
+        yield Damage("manifest", "name of a field", "flipped", _with(segments, MANIFEST, changed), key.decode())
     for how, name in NAMES_OF_OTHERS.items():
         yield Damage("manifest", name, "swapped", _with(segments, MANIFEST, getattr(segments, how)[MANIFEST]))
     whole = _with(segments, MANIFEST, data[: len(data) // 2])

@@ -1,4 +1,4 @@
-"""A damaged partition stops no other: each command on a topic with one, and after it is mended."""
+"""A damaged partition stops no other: what each command makes of a topic with one, and once it is mended."""
 
 from __future__ import annotations
 
@@ -37,15 +37,18 @@ class Commands:
         self.object = log_object(cluster, self.topic, 0)
         self._whole = self.object.read_bytes()
 
-    def break_it(self) -> int:
-        """Damage the first partition. Return the first offset of the damaged batch."""
-        return damage(self.object)
+    def break_it(self, how: str = "flipped") -> int:
+        """Damage an object, and return the first offset that cannot be read."""
+        if how == "flipped":
+            return damage(self.object)
+        self.object.unlink()
+        return int(self.object.name.partition("-")[0])
 
     def mend_it(self) -> None:
         self.object.write_bytes(self._whole)
 
     def run(self, *command: str, code: int = 0) -> tuple[str, str]:
-        """Run a command that must exit with ``code``. Return its stdout and stderr."""
+        """Of a command: stdout and stderr."""
         self._capfd.readouterr()
         flags = ["--config", str(self.cluster.settings_file), "--set", f"table.folder={self.folder}/tables"]
         ended = run([*command, *flags])
@@ -57,7 +60,7 @@ class Commands:
         return json.loads(self.run(*command, "--json", code=code)[0])
 
     def named(self, said: str) -> bool:
-        """Return whether an error names the object, the partition, and the next command."""
+        """Whether an error names the object, the partition, and the next command."""
         name = self.object.relative_to(self.cluster.folder / "store").as_posix()
         step = f"next=tierstate verify {self.topic}:0 --level 3"
         return f"file={name} " in said and f"partition={self.topic}-0" in said and step in said
@@ -73,10 +76,14 @@ def commands(cluster: TieredCluster, tmp_path: Path, capfd: pytest.CaptureFixtur
     return Commands(cluster, tmp_path, capfd)
 
 
-def test_consume_and_digest_read_the_others_and_end_with_the_error(commands: Commands) -> None:
+DAMAGES = pytest.mark.parametrize("how", ["flipped", "missing"])
+
+
+@DAMAGES
+def test_consume_and_digest_read_the_others_and_end_with_the_error(commands: Commands, how: str) -> None:
     topic = commands.topic
     whole = commands.document("digest", topic)
-    bad = commands.break_it()
+    bad = commands.break_it(how)
     out, err = commands.run("consume", topic, "--json", code=CORRUPT)
     offsets: dict[int, list[int]] = {0: [], 1: []}
     for line in out.splitlines():
@@ -85,23 +92,32 @@ def test_consume_and_digest_read_the_others_and_end_with_the_error(commands: Com
     assert offsets == {0: list(range(bad)), 1: list(range(RECORDS))}
     assert f"{topic}-0 is not read to its end" in err
     assert commands.named(err)
-    document = commands.document("digest", topic, code=CORRUPT)
-    assert (document["digest"], document["records"]) == (None, None)
-    assert document["partitions"] == whole["partitions"][1:]
-    assert [row["partition"] for row in document["not_read"]] == [0]
+    said = commands.document("digest", topic, code=CORRUPT)
+    assert (said["digest"], said["records"]) == (None, None)
+    assert said["partitions"] == whole["partitions"][1:]
+    assert [each["partition"] for each in said["not_read"]] == [0]
     commands.mend_it()
     assert commands.document("digest", topic) == whole
 
 
-@pytest.mark.parametrize("processes", ["1", "2"])
-def test_an_export_has_the_others_and_what_is_asked_for_later(commands: Commands, processes: str) -> None:
+@pytest.mark.extended
+def test_a_digest_by_spark_has_the_others(commands: Commands) -> None:
+    whole = commands.document("digest", commands.topic, "--via", "spark")
+    commands.break_it()
+    out, err = commands.run("digest", commands.topic, "--via", "spark", "--json", code=CORRUPT)
+    assert json.loads(out)["partitions"] == whole["partitions"][1:]
+    assert commands.named(err)
+
+
+@pytest.mark.parametrize(("how", "processes"), [("flipped", "1"), ("flipped", "2"), ("missing", "1")])
+def test_an_export_has_the_others_and_what_is_asked_for_later(commands: Commands, how: str, processes: str) -> None:
     topic, place = commands.topic, commands.folder / "export"
     place.mkdir()
     export = ("export", topic, "--into", place.as_uri(), "--processes", processes, "--file-bytes", "16KiB")
-    commands.break_it()
+    commands.break_it(how)
     first = commands.document(*export, "--to", "300", code=CORRUPT)
-    assert {row["partition"] for row in first["not_exported"]} == {0}
-    lacking = sum(row["end"] - row["start"] for row in first["not_exported"])
+    assert {each["partition"] for each in first["not_exported"]} == {0}
+    lacking = sum(each["end"] - each["start"] for each in first["not_exported"])
     assert 0 < lacking < 300
     assert first["records"] == 600 - lacking
     later = commands.document(*export, code=CORRUPT)
@@ -115,33 +131,35 @@ def test_an_export_has_the_others_and_what_is_asked_for_later(commands: Commands
     assert "800 records" in commands.run("export", topic, "--into", place.as_uri(), "--check")[1]
 
 
-def test_a_table_follows_the_others_and_the_damaged_one_once_it_is_mended(commands: Commands) -> None:
-    commands.break_it()
-    [created] = commands.document("table", "create", commands.topic)
+@DAMAGES
+def test_a_table_follows_the_others_and_the_damaged_one_once_it_is_mended(commands: Commands, how: str) -> None:
+    commands.break_it(how)
+    [made] = commands.document("table", "create", commands.topic)
     out, err = commands.run("table", "follow", "--once", "--local", "--json", code=CORRUPT)
     [followed] = json.loads(out)
     assert (followed["rows"], followed["partitions_waiting"]) == (RECORDS, 1)
     assert commands.named(err)
-    checked = commands.document("table", "check", created["table"], "--local", code=FINDING)
-    assert [row["rows"] for row in checked["partitions"]] == [0, RECORDS]
+    checked = commands.document("table", "check", made["table"], "--local", code=FINDING)
+    assert [each["rows"] for each in checked["partitions"]] == [0, RECORDS]
     commands.mend_it()
     assert commands.document("table", "follow", "--once", "--local")[0]["rows"] == RECORDS
-    commands.break_it()
-    checked = commands.document("table", "check", created["table"], "--local", code=CORRUPT)
-    assert [row["partition"] for row in checked["partitions"]] == [1]
+    commands.break_it(how)
+    checked = commands.document("table", "check", made["table"], "--local", code=CORRUPT)
+    assert [each["partition"] for each in checked["partitions"]] == [1]
     [finding] = checked["findings"]
     assert (finding["partition"], finding["problem"].startswith("not compared: ")) == (0, True)
     commands.mend_it()
-    commands.run("table", "check", created["table"], "--local")
+    commands.run("table", "check", made["table"], "--local")
 
 
-def test_a_service_that_keeps_a_table_says_what_waits_and_tries_again(commands: Commands) -> None:
+@DAMAGES
+def test_a_service_that_keeps_a_table_says_what_waits_and_tries_again(commands: Commands, how: str) -> None:
     overrides = (f"table.folder={commands.folder}/tables", "table.commit_interval=60s")
     settings = load_settings(commands.cluster.settings_file, overrides, os.environ, None, None)
     clock, runs = ManualClock(), threading.Event()
-    [created] = commands.document("table", "create", commands.topic)
-    name = created["table"]
-    commands.break_it()
+    [made] = commands.document("table", "create", commands.topic)
+    name = made["table"]
+    commands.break_it(how)
     catalog = LakeCatalog(catalog_properties(settings, new=False))
     pace = FollowPace(clock, 60.0, 86_400.0, fresh_attempt)
     with Connection(settings) as connection:
@@ -166,13 +184,13 @@ def test_read_records_has_the_others_before_its_error(commands: Commands) -> Non
     cluster = commands.cluster
     facts = {"tier_state.topic": cluster.facts}
     with connect(cluster.kafka.bootstrap, str(cluster.store["url"]), settings=facts) as log:
-        counts = dict.fromkeys((0, 1), 0)
+        seen = dict.fromkeys((0, 1), 0)
 
         def read() -> None:
             for batch in log.topic(commands.topic).read():
                 for partition in batch.column("partition").to_pylist():
-                    counts[partition] += 1
+                    seen[partition] += 1
 
         with pytest.raises(CorruptData):
             read()
-    assert counts == {0: bad, 1: RECORDS}
+    assert seen == {0: bad, 1: RECORDS}

@@ -1,4 +1,4 @@
-"""Several commands that must run alone, at once: one goes through, and the others name its process."""
+"""Several commands that run alone, at once: one goes through, and the others name the process that does."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ AT_ONCE = 3
 
 
 class Copied:
-    """A topic that is copied and trimmed; ``digests`` are a reader's. No agent runs."""
+    """A topic that is copied and trimmed; ``digests``: what a reader has of it. No agent runs."""
 
     def __init__(self, house: House) -> None:
         self.house = house
@@ -44,17 +44,18 @@ class Copied:
         return self.house.store / LOCK
 
     def objects(self) -> set[str]:
-        """Return the names of all objects except the lock."""
-        return {str(each) for each in self.house.store.rglob("*") if each.is_file() and each != self.lock}
+        """The names of all objects, without the lock and what is being written: the lock is, now and then."""
+        files = (each for each in self.house.store.rglob("*") if each.is_file() and each != self.lock)
+        return {str(each) for each in files if ".tierstate-tmp" not in each.parts}
 
     def fresh(self, name: str) -> tuple[str, str]:
-        """Return the flag for another tier-state topic, which is empty: every fact is lost there."""
+        """The flag for another tier-state topic, which is empty: every fact is lost there."""
         flag = ("--set", f"tier_state.topic={self.house.name}-{name}")
         self.house.run("init", *flag)
         return flag
 
     def is_in_order(self, *flags: str) -> bool:
-        """Return whether there is no GAP, CONTRADICTION or FACTS LOST, for which these commands have exit codes."""
+        """No GAP, CONTRADICTION or FACTS LOST, for which these commands have an exit code of their own."""
         self.house.run("describe", self.topic, *flags)
         assert self.house.json("verify", self.topic, *flags)["findings"] == []
         return self.house.digests(self.topic, *flags) == self.digests
@@ -90,13 +91,13 @@ def test_one_of_several_recoveries_goes_through(copied: Copied, way: str) -> Non
 
 
 def already_done(done: Done) -> bool:
-    """Return whether a process that started after the first one had ended found everything there."""
+    """A process that started when the first one had ended finds everything there."""
     return "already recovered" in done.stderr or "0 of 1 partition written" in done.stdout
 
 
 @pytest.mark.parametrize("command", [("recover", "--begin-history"), ("keep-prefix",)], ids=" ".join)
 def test_a_decision_about_the_prefix_waits_for_the_recovery_that_runs(copied: Copied, command: tuple[str, ...]) -> None:
-    """It is refused before it looks at anything, for a recovery changes the base of its decision."""
+    """It is refused before it looks at anything, for a recovery changes what it would decide about."""
     settings = Settings.model_validate({"prefix": {"heartbeat": 1.0}})
     with closing(Connection(settings, SystemClock())) as connection:
         vars(connection)["store"] = DirectoryStore(copied.house.store)
@@ -110,7 +111,7 @@ def test_a_decision_about_the_prefix_waits_for_the_recovery_that_runs(copied: Co
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_the_next_recovery_takes_over_from_one_that_died_or_hangs(copied: Copied, number: signal.Signals) -> None:
-    """A process that hangs and goes on later writes nothing more."""
+    """One that hangs and goes on later writes nothing more."""
     fresh, house = copied.fresh(number.name), copied.house
     before = copied.lock.read_bytes() if copied.lock.exists() else b""
     first = house.start("recover", "--execute", "--agents-are-stopped", *fresh)

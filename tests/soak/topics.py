@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 EVERYWHERE = (0, 1, 2)
 SWEEP_GRACE_S = 15
-KEPT_MS, PASSING_MS = 30 * 60_000, 60_000
+KEPT_MS, PASSING_MS = 30 * 60_000, 3 * 60_000
+"""Longer than any election takes, also on a machine that is busy: what Kafka deletes meanwhile nobody can copy."""
 SEGMENT_BYTES = 60_000
 COPY_QUOTA = 45_000
 """The quota of one agent, less than a segment: copies take a moment, so that some are always under way."""
