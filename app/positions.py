@@ -57,8 +57,8 @@ Position = Earliest | Latest | AtOffset | FromEnd | AtTime
 
 
 def parse_position(text: str, now: TimestampMs) -> Position:
-    """InvalidRequest when it is none. ``now`` is what ``-3d`` counts back from. Digits alone are an offset: a time in
-    milliseconds begins with ``@``, as any time may.
+    """Return the position. Raises InvalidRequest when the text is none. ``-3d`` counts back from ``now``. Digits alone
+    are an offset: a time in milliseconds begins with ``@``, as any time may.
     """
     if text == "earliest":
         return Earliest()
@@ -99,7 +99,7 @@ def parse_time(text: str, now: TimestampMs) -> TimestampMs:
 def offset_of(
     position: Position, source: RecordSource, topic: str, partition: int, isolation: Isolation, tier: Tier
 ) -> Offset:
-    """What a position means now. A time after the last record is the end. Raises OffsetOutOfRange."""
+    """Return the offset of a position as of now. A time after the last record is the end. Raises OffsetOutOfRange."""
     start, end = source.extent(topic, partition, isolation, tier)
     match position:
         case Earliest():
@@ -120,14 +120,14 @@ def offset_of(
         case FromEnd(count=count):
             return Offset(max(start, end - count))
         case AtTime(timestamp=timestamp):
-            found = source.first_at(topic, partition, timestamp)
-            return end if found is None else Offset(min(max(found, start), end))
+            first = source.first_at(topic, partition, timestamp)
+            return end if first is None else Offset(min(max(first, start), end))
         case _:
             assert_never(position)
 
 
 def offset_before(before: Earliest | Latest | AtOffset | FromEnd, view: PartitionView, bounds: LocalBounds) -> Offset:
-    """Of `delete-records`: counted from the last stable offset. Whether it may be is another question."""
+    """Return the offset for `delete-records`, counted from the last stable offset. It may still be one to refuse."""
     start = bounds.local_start if view.log_start is None else view.log_start
     match before:
         case Earliest():

@@ -68,11 +68,11 @@ def open_serving_parts(
     """
     clock, metrics = SystemClock(), Metrics()
     listener = fan_out(metrics.listen, log_events(logger))
-    with ExitStack() as opened:
+    with ExitStack() as stack:
         watchdog = Watchdog(clock, longest_silence(settings), Supervisor(), logger.warning)
-        opened.enter_context(watchdog)
+        stack.enter_context(watchdog)
         with loop("start"):
-            connection = opened.enter_context(Connection(settings, clock, listener=listener))
+            connection = stack.enter_context(Connection(settings, clock, listener=listener))
             topic = connection.topic
             make_room(settings.cache, settings.state_dir, listener)
             follower = open_view(
@@ -85,7 +85,7 @@ def open_serving_parts(
                 ),
                 state_dir=settings.state_dir / name,
             )
-            opened.callback(follower.close)
+            stack.callback(follower.close)
             watch, brokers = ViewWatch(topic, follower, clock), BrokerWatch(connection.broker, clock)
             feed_view_gauges(metrics, watch)
             feed_loop_gauges(metrics, watchdog)
@@ -105,7 +105,7 @@ def open_serving_parts(
                 status=lambda name, partition: None,
             )
             management = ManagementServer(listen, health, hosts=settings.management.hosts)
-            opened.callback(management.close)
+            stack.callback(management.close)
             services += [
                 management.service(),
                 Service("view watch", watch.run),

@@ -15,7 +15,7 @@ from tierstate.runtime.setting_types import Address
 
 
 def serve(answers: Path, media_type: str) -> None:
-    """``answers``: a line of JSON, their sizes and their paths; then the bytes."""
+    """``answers`` is a file: a line of JSON with their sizes and their paths, then the bytes."""
     with answers.open("rb") as file:
         sizes, paths = json.loads(file.readline())
         bodies = {path: file.read(size) for path, size in zip(paths, sizes, strict=True)}

@@ -102,11 +102,12 @@ AGENT_MAY = _rights(Resource.TOPICS, read="an open transaction is named")
 ROLES = {
     "agent": AGENT,
     "gateway, commands that look, `read_records`, Spark": READER,
-    (
-        "commands that give [orders](#orders), `settle`, `accept-gap`, `release`, `undelete`, `leases --end`, `recover`"
-    ): OPERATOR,
-    "`tierstate init`": INIT,
+    "in addition: [orders](#orders), `settle`, `accept-gap`, `release`, `undelete`, `leases --end`, `recover`": tuple(
+        right for right in OPERATOR if right not in READER
+    ),
+    "in addition: `tierstate init`": tuple(right for right in INIT if right not in OPERATOR),
 }
+"""The rows of the table; a role that adds to the one above it shows only what it adds."""
 
 
 ADDED_BY = "; an administrator adds it: "

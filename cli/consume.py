@@ -13,7 +13,8 @@ import click
 
 from ..app.positions import Position, offset_of
 from ..runtime.units import counted
-from ..state.offsets import Extent
+from ..state.errors import Unavailable
+from ..state.offsets import Extent, Offset
 from ..state.routing import Isolation, Tier
 from .context import Context
 from .flags import from_bucket, pass_context
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from ..fetch.search import Search
     from ..fetch.source import RecordSource, SearchedSource
 
-FOLLOW_POLL_S = 0.25
+FOLLOW_POLL_S, AGAIN_S = 0.25, 1.0
 SAID_EVERY_S = 5.0
 _ESCAPES = {"\\n": "\n", "\\t": "\t", "\\r": "\r", "\\0": "\0", "\\\\": "\\"}
 _PARTS = re.compile(r"%[tpoksTh%]|\\[ntr0\\]|%.?")
@@ -43,7 +44,7 @@ Writer = Callable[["pa.RecordBatch", Tier], None]
 @click.option("-n", "limit", type=click.IntRange(0), help="At most so many records.")
 @click.option("--key", help="Only records with exactly this key; with --encoding base64, given in base64.")
 @click.option("--contains", help="Only records with this in their key, their value, or a header's name or value.")
-@click.option("--follow", is_flag=True, help="Go on with new records, until interrupted.")
+@click.option("--follow", is_flag=True, help="Go on with new records, until interrupted; also after an outage.")
 @click.option("--tier", type=click.Choice(["auto", "local", "remote"]), default="auto", show_default=True)
 @isolation_option(Isolation.READ_COMMITTED)
 @from_bucket()
@@ -112,14 +113,14 @@ def _extents(
     unread: UnreadPartitions,
 ) -> dict[int, Extent]:
     """Return the offsets that are meant, by partition."""
-    found = {}
+    extents = {}
     for partition in chosen_partitions(source, topic):
         with unread.reading(partition):
             first = offset_of(start, source, topic.topic, partition, isolation, tier)
             _, now = source.extent(topic.topic, partition, isolation, tier)
             last = now if end is None else offset_of(end, source, topic.topic, partition, isolation, tier)
-            found[partition] = Extent(first, last)
-    return found
+            extents[partition] = Extent(first, last)
+    return extents
 
 
 def _batches(
@@ -135,21 +136,37 @@ def _batches(
     from ..runtime.clock import SystemClock
 
     while True:
-        for partition, extent in extents.items():
+        for partition, (_, end) in extents.items():
             with unread.reading(partition):
-                if search is None:
-                    yield from source.records(topic, partition, extent, isolation, tier)
-                else:
-                    yield from source.found(topic, partition, extent, isolation, tier, search)
+                while (start := extents[partition].start) < end:
+                    if search is None:
+                        batches = source.records(topic, partition, Extent(start, end), isolation, tier)
+                    else:
+                        batches = source.found(topic, partition, Extent(start, end), isolation, tier, search)
+                    try:
+                        for batch, served in batches:
+                            yield batch, served
+                            if batch.num_rows:
+                                extents[partition] = Extent(Offset(batch.column("offset")[-1].as_py() + 1), end)
+                    except Unavailable as error:
+                        if not follow:
+                            raise
+                        unread.wait(error)
+                        SystemClock().sleep(AGAIN_S)
+                    else:
+                        extents[partition] = Extent(end, end)
         extents = {partition: extent for partition, extent in extents.items() if partition not in unread.errors}
         if not follow or not extents:
             return
         sys.stdout.buffer.flush()
         SystemClock().sleep(FOLLOW_POLL_S)
-        for partition, (first, last) in extents.items():
+        for partition, (start, end) in extents.items():
             with unread.reading(partition):
-                _, now = source.extent(topic, partition, isolation, tier)
-                extents[partition] = Extent(max(first, last), max(now, last))
+                try:
+                    _, now = source.extent(topic, partition, isolation, tier)
+                    extents[partition] = Extent(start, max(now, end))
+                except Unavailable as error:
+                    unread.wait(error)
 
 
 @contextmanager

@@ -77,7 +77,7 @@ class Context:
             yield connection
 
     def wait_for_kafka(self, connection: Connection | BucketConnection) -> None:
-        """Return when a broker has answered. While none does, stderr says so. Of the bucket alone nobody is asked.
+        """Return when a broker has answered. While none does, stderr shows that. By the bucket alone none is asked.
 
         Raises BrokerUnavailable.
         """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..app.positions import Position, offset_of
-from ..state.errors import InvalidRequest, MissingExtra
+from ..state.errors import InvalidRequest, MissingExtra, TierstateError
 from ..state.offsets import Extent
 from ..state.routing import Isolation, Tier
 from .context import Context
@@ -86,7 +86,7 @@ def command(
     with opened_source(context, topic, "reader" if via in ("consumer", "spark") else via, level) as source:
         if per_segment:
             ranges |= _segment_ranges(context, topic, source)
-        asked = []
+        requests = []
         for partition in chosen_partitions(source, topic):
             with unread.reading(partition):
                 extent, inner = _extent(source, topic.topic, partition, start, end, level), ranges.get(partition, [])
@@ -96,9 +96,9 @@ def command(
                     wholes.append(whole)
                     parts += ranged
                 skipped += gaps
-                asked.append((partition, extent, inner))
+                requests.append((partition, extent, inner))
     if via == "spark":
-        wholes, parts = _count_by_spark(context, topic.topic, asked, level)
+        wholes, parts = _count_by_spark(context, topic.topic, requests, level, unread)
     digests = {each.partition: (each.records, bytes.fromhex(each.digest)) for each in wholes}
     records, total = (None, None) if unread.errors else (sum(each.records for each in wholes), topic_digest(digests))
     document = {
@@ -180,25 +180,38 @@ def _count(
 
 
 def _count_by_spark(
-    context: Context, topic: str, asked: list[tuple[int, Extent, list[tuple[int, int]]]], isolation: Isolation
+    context: Context,
+    topic: str,
+    asked: list[tuple[int, Extent, list[tuple[int, int]]]],
+    isolation: Isolation,
+    unread: UnreadPartitions,
 ) -> tuple[list[Counted], list[Counted]]:
+    """Count in one job. Where that fails, each partition is counted by a job of its own."""
     try:
         from ..spark.digest import DigestRange, digest_via_spark
+        from ..spark.sessions import local_session
     except ImportError as error:
         raise MissingExtra("spark", "digest --via spark") from error
 
-    wholes = [DigestRange(topic, partition, *extent) for partition, extent, _ in asked]
-    parts = [
-        DigestRange(topic, partition, low, high)
+    options = _spark_options(context, isolation)
+    wholes = {partition: DigestRange(topic, partition, *extent) for partition, extent, _ in asked}
+    parts = {
+        partition: [DigestRange(topic, partition, low, high) for low, high in _inside(extent, ranges)]
         for partition, extent, ranges in asked
-        for low, high in _inside(extent, ranges)
-    ]
-    digests = digest_via_spark(_spark_options(context, isolation), [*wholes, *parts])
+    }
+    counts: dict[DigestRange, tuple[int, str]] = {}
+    try:
+        counts = digest_via_spark(options, [*wholes.values(), *(each for ranges in parts.values() for each in ranges)])
+    except TierstateError:
+        with local_session("tierstate-digest", 2) as session:
+            for partition, whole in wholes.items():
+                with unread.reading(partition):
+                    counts |= digest_via_spark(options, [whole, *parts[partition]], session=session)
 
-    def counted(each: DigestRange) -> Counted:
-        return Counted(each.partition, each.start, each.end, *digests[each])
+    def counted(ranges: Iterable[DigestRange]) -> list[Counted]:
+        return [Counted(each.partition, each.start, each.end, *counts[each]) for each in ranges if each in counts]
 
-    return [counted(each) for each in wholes], [counted(each) for each in parts]
+    return counted(wholes.values()), counted(each for ranges in parts.values() for each in ranges)
 
 
 def _spark_options(context: Context, isolation: Isolation) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ..state.errors import InvalidRequest, TierstateError
+from ..state.errors import TierstateError
 from .context import Context
 from .topic_argument import TopicArgument
 
@@ -16,21 +16,26 @@ class UnreadPartitions:
     def __init__(self, context: Context, topic: TopicArgument) -> None:
         self._output, self._topic = context.output, topic
         self.errors: dict[int, TierstateError] = {}
+        self._waiting: str | None = None
 
     @contextmanager
     def reading(self, partition: int) -> Iterator[None]:
         """Keep what goes wrong in this block as an error of the partition.
 
-        The block is over then, and nothing is raised. InvalidRequest is raised: it is an error of the command.
+        The block is over then, and nothing is raised.
         """
         try:
             yield
-        except InvalidRequest:
-            raise
         except TierstateError as error:
             self.errors[partition] = error
             if self._topic.partition is None:  # of one partition alone, the end of the command says it
                 self._output.note(f"{self._topic.topic}-{partition} is not read to its end: {error}")
+
+    def wait(self, error: TierstateError) -> None:
+        """Say once that the command waits for Kafka or the store, and why."""
+        if str(error) != self._waiting:
+            self._waiting = str(error)
+            self._output.note(f"{error}: waiting until it answers")
 
     def as_json(self) -> list[dict[str, object]]:
         """Return the partitions in their order, each with the kind of its error and its message."""

@@ -44,10 +44,10 @@ class RemoteRuns:
         piece = None
         try:
             self._prove(part, log, where, ask)
-            found = self._run(part, log, where, ask)
-            if found is None:
+            locked_run = self._run(part, log, where, ask)
+            if locked_run is None:
                 return None
-            lock, run = found
+            lock, run = locked_run
             with lock:
                 piece = run.take(where)
         except AnotherLog:

@@ -62,9 +62,9 @@ class BatchOrder:
             raise Misplaced("batches follow the last offset of the segment", **facts, last_offset=self._end)
         if ends and batch.last_offset != self._last:
             raise Misplaced("the log does not end with the segment", **facts, last_offset=self._last)
-        known, found = self._epochs.epoch_at(base), batch.partition_leader_epoch
-        if found != known and (known is not None or found > self._epochs.entries[0].epoch):
-            raise Misplaced("a batch is of another leader epoch than its segment", **facts, expected=known, found=found)
+        own, epoch = self._epochs.epoch_at(base), batch.partition_leader_epoch
+        if epoch != own and (own is not None or epoch > self._epochs.entries[0].epoch):
+            raise Misplaced("a batch is of another leader epoch than its segment", **facts, expected=own, found=epoch)
         self._floor = self._begin = Offset(batch.last_offset + 1)
         leads, self._chunk = batch.position == 0 or -1 < self._chunk < chunk, chunk
         if self._firsts is None:

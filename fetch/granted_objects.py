@@ -139,7 +139,7 @@ class GrantedObjects:
     def unwrap(self, key_id: str, wrapped: bytes, fingerprint: str | None = None) -> bytes:
         """Return the data key of a segment that is being read, from its grant. Raises InvalidRequest."""
         with self._lock:
-            keys = [known.grant.data_key for known in self._known.values()]
+            keys = [held.grant.data_key for held in self._known.values()]
         for key in keys:
             if key is not None and key.wrapped == wrapped:
                 return key.plain

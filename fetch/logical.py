@@ -21,7 +21,6 @@ from functools import partial
 from ..broker.fetch_spec import FetchSpec
 from ..runtime.clock import Clock
 from ..state.errors import (
-    CorruptData,
     Fenced,
     LineageUnconfirmed,
     LogGap,
@@ -54,7 +53,7 @@ from ..state.segment import RemoteSegment, SegmentState
 from ..state.view import TierView
 from .confirmation import Confirmation
 from .local import LocalTier
-from .piece import Fetched, LogicalBounds, naming
+from .piece import Fetched, LogicalBounds, missing_object, naming
 from .recent_views import VIEW_AGE_S, RecentViews
 from .remote import RemotePiece, RemoteTier
 
@@ -331,15 +330,7 @@ class LogicalPartition:
         if self._is_deleted(segment):
             return _expired(segment, offset)
         require_readable(self.view(), self.topic)
-        return CorruptData(
-            "an object of a live segment is missing",
-            object_key=error.facts.get("key", segment.object_key),
-            topic=self.topic,
-            partition=self.partition,
-            segment_id=segment.segment_id,
-            offsets=segment.offsets,
-            offset=offset,
-        )
+        return missing_object(error, self.topic, self.partition.partition, segment_id=segment.segment_id, offset=offset)
 
 
 def _left_to_the_broker(where: Route, bounds: LocalBounds, tier: Tier) -> Route:

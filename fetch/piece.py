@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ..state.errors import CorruptData, LineageUnconfirmed
+from ..state.errors import CorruptData, LineageUnconfirmed, ObjectNotFound
 from ..state.ids import TopicId
 from ..state.object_keys import ObjectKind, object_key
 from ..state.offsets import Offset
@@ -94,13 +94,13 @@ class Fetched:
 
 @contextmanager
 def naming(topic: str, partition: int, offset: int | None = None) -> Iterator[None]:
-    """Add the partition, and the offset that was asked for, to a CorruptData of this block.
+    """Add the partition, and the offset that was asked for, to a CorruptData or ObjectNotFound of this block.
 
     Where an object is damaged, ``next`` is the command that says which objects are, and how.
     """
     try:
         yield
-    except CorruptData as error:
+    except (CorruptData, ObjectNotFound) as error:
         facts: dict[str, object] = {"topic": topic, "partition": partition}
         if offset is not None:
             facts["offset"] = offset
@@ -111,9 +111,19 @@ def naming(topic: str, partition: int, offset: int | None = None) -> Iterator[No
         raise
 
 
+def missing_object(error: ObjectNotFound, topic: str, partition: int, **facts: object) -> CorruptData:
+    """Return the error of an object that must be there, because the facts of now name it."""
+    damage = CorruptData("an object of a live segment is missing", file=error.facts.get("key"), **facts)
+    try:
+        with naming(topic, partition):
+            raise damage
+    except CorruptData as named:
+        return named
+
+
 def records(fetched: Fetched, topic: str, partition: int, **options: Any) -> Iterator[pa.RecordBatch]:
     """Yield the records of a piece, exactly those of ``[offset, limit)``. Options are `log.decode.decode_batches`'s."""
-    # Not at the top: numba and the kernels take longer to load than all else, and who plans or looks decodes nothing.
+    # Not at the top: numba and the kernels take longer to load than all else, and planning decodes nothing.
     from ..log.decode import decode_batches
 
     with naming(topic, partition):

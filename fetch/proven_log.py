@@ -38,7 +38,7 @@ def is_right(data: bytes | memoryview, source: str) -> bool:
 
 def proven(pieces: Iterable[Fetched]) -> Iterator[Fetched]:
     """Yield the pieces. Raises AnotherLog in place of the last one of a segment whose log is not the one that was
-    copied. If a batch of that piece is wrong by itself, it is yielded: whoever decodes it says which batch it is."""
+    copied. If a batch of that piece is wrong by itself, it is yielded: the decoder reports which batch it is."""
     segment: RemoteSegment | None = None
     """The segment that has been read from its start on so far."""
     crc32c = 0

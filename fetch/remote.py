@@ -20,7 +20,7 @@ from cachetools import LRUCache
 from ..log.isolation import AbortFilter, MarkerCheck
 from ..runtime.clock import Clock
 from ..runtime.listener import Listener, ignore
-from ..state.errors import CorruptData, OtherBytes
+from ..state.errors import CorruptData, InvalidRequest, OtherBytes
 from ..state.ids import TopicIdPartition
 from ..state.object_keys import ObjectKeys, ObjectKind, object_key
 from ..state.object_name import require_own
@@ -33,7 +33,7 @@ from ..storage.segment.cache import ChunkCache
 from ..storage.segment.encryption import KeyUnwrapper
 from ..storage.segment.log_chunks import ObjectReads
 from ..storage.segment.manifest import IndexKind
-from ..storage.segment.reader import SegmentReader, require_described
+from ..storage.segment.reader import SegmentReader, read_manifest, require_described
 from .batch_order import BatchOrder, Misplaced
 from .known_partitions import KnownPartitions
 from .locate import locate_batch, unproven
@@ -73,12 +73,18 @@ class RemotePiece:
 def open_segment(
     store: ObjectReads, segment: RemoteSegment, keys: KeyUnwrapper | None, cache: ChunkCache | None
 ) -> SegmentReader:
-    """Open a segment. Raises ObjectNotFound, CorruptData (also when the objects differ from the descriptor),
-    InvalidRequest (encrypted and no key ring given).
+    """Open a segment by its fact.
+
+    Raises ObjectNotFound, CorruptData (also when the objects are not what the descriptor says), InvalidRequest
+    (encrypted and no key ring given).
     """
     require_own(segment)
-    reader = SegmentReader.open(store, segment.object_key, keys=keys, cache=cache)
-    require_described(reader.manifest, segment)
+    try:
+        manifest = read_manifest(store, segment.object_key)
+    except InvalidRequest as error:  # a form that nobody reads: but the fact tells of one that is read
+        raise CorruptData(f"the manifest is damaged: {error.message}", **error.facts) from error
+    reader = SegmentReader(store, segment.object_key, manifest, keys=keys, cache=cache)
+    require_described(manifest, segment)
     if reader.plain_bytes != segment.log_bytes:
         raise CorruptData(
             "manifest and fact disagree about the length of the log",
@@ -290,9 +296,9 @@ class RemoteTier:
     def _position(self, segment: RemoteSegment, reader: SegmentReader, offset: Offset) -> tuple[int, BatchOrder]:
         """Return where a batch begins, at or before the one with ``offset``, and the checks for what follows."""
         with self._lock:
-            known = self._positions.get((segment.object_key, offset))
-        if known is not None:
-            return known, BatchOrder(reader, segment, offset)
+            position = self._positions.get((segment.object_key, offset))
+        if position is not None:
+            return position, BatchOrder(reader, segment, offset)
         at = locate_batch(reader, segment.offsets.start, offset, reader.log.key)
         order = BatchOrder(reader, segment)
         return _past_those_before(reader, at, offset, order), order

@@ -137,9 +137,9 @@ class _Reading:
         if chunk_id:
             start = chunk_id * reader.manifest.chunks.chunk_bytes
             window = self._window(next(reader.ranges(start, reader.plain_bytes, self._window_bytes)), left)
-            found = proven_batch(reader, chunk_id, window.data, self._source)
-            if found is not None:
-                return window, start + found
+            offset = proven_batch(reader, chunk_id, window.data, self._source)
+            if offset is not None:
+                return window, start + offset
         return None, locate_batch(reader, base, self._offsets.start, self._source)
 
     def loads(self) -> Iterator[Work[_Loaded]]:
@@ -198,7 +198,7 @@ class _Reading:
         if data is None:
             return
         wrong = self._another_log()
-        if wrong is None or not is_right(data, self._source):  # whoever decodes finds the wrong batch
+        if wrong is None or not is_right(data, self._source):  # the decoder finds the wrong batch
             yield from self._pieces(data)
             return
         pieces = list[PartPiece]()
@@ -246,7 +246,7 @@ class _Reading:
         return window.after(tail)
 
     def _missing_of(self, tail: memoryview, after: int, position: int) -> int:
-        """How many bytes the batch that begins here goes on for, at least. Raises CorruptData if none can."""
+        """Return the least number of further bytes of the batch that begins here. Raises CorruptData for none."""
         wrong = iter_batches(
             tail, source=self._source, position=position, verify_crc=False, partial_tail_ok=True, after=after
         )

@@ -1,4 +1,4 @@
-"""How other programs open the catalog of the tables: text to be pasted, from pyiceberg's own properties."""
+"""Text to paste into other programs so that they open the catalog of the tables, from pyiceberg's own properties."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _TRINO = {
 
 
 def engines(properties: Mapping[str, str], table: str) -> dict[str, str]:
-    """Return the text for each program. Where one cannot open such a catalog, the text is a comment that says so."""
+    """Return the text for each program. Where a program cannot open such a catalog, it is a comment with the reason."""
     kind = properties.get("type") or _inferred(properties)
     lines = "\n".join(f"        {json.dumps(name)}: {json.dumps(value)}," for name, value in properties.items())
     return {
@@ -47,8 +47,8 @@ def engines(properties: Mapping[str, str], table: str) -> dict[str, str]:
 
 def _inferred(properties: Mapping[str, str]) -> str:
     """Return the type that pyiceberg takes a catalog for by its uri."""
-    found = infer_catalog_type(NAME, dict(properties)) if "uri" in properties else None
-    return found.value if found else "unknown"
+    catalog_type = infer_catalog_type(NAME, dict(properties)) if "uri" in properties else None
+    return catalog_type.value if catalog_type else "unknown"
 
 
 def _spark(kind: str, properties: Mapping[str, str]) -> str:

@@ -56,7 +56,7 @@ _TABLE = (
         12,
         12,
         4,
-        "session id 0 and epoch -1 in the request; what the broker has no more is put into the answer. "
+        "session id 0 and epoch -1 in the request; records that the broker no longer has are added to the answer. "
         "13 and up name topics by id, 16 and up carry addresses",
     ),
     Api(2, "ListOffsets", 11, 6, 1, "earliest, by time, max timestamp and last tiered are those of both tiers"),

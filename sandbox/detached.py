@@ -70,8 +70,8 @@ def default_folder() -> Path:
 def up(folder: Path, brokers: int = 1, progress: Progress | None = None, *, release: str = NEWEST) -> DetachedSandbox:
     """Start brokers that outlive this process.
 
-    Raises InvalidRequest where a sandbox runs in this folder, where the records of one are that does not run any more,
-    and where something else is in it.
+    Raises InvalidRequest where a sandbox runs in this folder, or has ended and left its records there, and where
+    something else is in it.
     """
     before = status(folder)
     if before is not None and before.alive:
@@ -79,7 +79,7 @@ def up(folder: Path, brokers: int = 1, progress: Progress | None = None, *, rele
     if before is not None:
         raise InvalidRequest(
             "the brokers of this sandbox have ended, and its records are still here: "
-            "remove them with `tierstate sandbox down`, or name another folder with --dir",
+            f"remove them with `tierstate sandbox down --dir {folder}`, or name another folder with --dir",
             folder=folder,
         )
     if folder.exists() and any(folder.iterdir()):

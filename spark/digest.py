@@ -7,6 +7,7 @@ driver gets one row for each range. Memory of a task: that of Spark's sort, whic
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -14,10 +15,12 @@ from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from ..log.record_digest import RecordDigest
-from ..state.errors import InvalidRequest
+from ..state import errors
+from ..state.errors import InvalidRequest, TierstateError
 from .columns import HEADERS, PLAIN_COLUMNS
 from .sessions import local_session
 
@@ -45,8 +48,8 @@ def digest_via_spark(
 ) -> dict[DigestRange, tuple[int, str]]:
     """Return ``range -> (record count, digest in hex)``; several ranges of one partition are read together.
 
-    ``options``: of the source, without those that choose offsets: the ranges do. Without a ``session`` one is started
-    for this call. An error in an executor arrives as Spark's exception, with our message in it.
+    ``options``: of the source; without what says which offsets are read, which the ranges do. Without a ``session`` one
+    is started for this call. Raises what reading does.
     """
     unique = sorted(set(ranges))
     if any(each.start < 0 or each.end < each.start for each in unique):
@@ -60,9 +63,22 @@ def digest_via_spark(
         columns = [*PLAIN_COLUMNS, HEADERS]
         tasks = min(len({(each.topic, each.partition) for each in unique}), MOST_TASKS)
         by_offset = frame.select(columns).repartition(tasks, "topic", "partition").sortWithinPartitions(*SORT)
-        for row in by_offset.mapInArrow(partial(digest_ranges, unique), RESULT).collect():
+        try:
+            rows = by_offset.mapInArrow(partial(digest_ranges, unique), RESULT).collect()
+        except PySparkException as error:
+            raise of_executor(error) from error
+        for row in rows:
             digests[unique[row["range"]]] = row["count"], row["digest"]
     return digests
+
+
+def of_executor(error: PySparkException) -> TierstateError:
+    """Return the error of ours that ended a task: Spark brings it as text. Raises ``error`` where there is none."""
+    named = re.search(r"tierstate(?:\.\w+)*\.(\w+): (.+)", str(error))
+    if named is None:
+        raise error
+    kind = getattr(errors, named[1], errors.CorruptData)
+    return errors.CorruptData(named[2]) if kind in (errors.LogGap, errors.OffsetOutOfRange) else kind(named[2])
 
 
 def digest_ranges(ranges: Sequence[DigestRange], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -22,9 +22,9 @@ GROUPS: dict[str, tuple[Option, ...]] = {
     "Which partitions: exactly one of": (
         Option("subscribe", "Topics, with commas between them."),
         Option("subscribePattern", "A regular expression that the whole name of a topic matches."),
-        Option("assign", 'Partitions: `{"orders":[0,1]}`. Takes a topic id where the cluster has the topic no more.'),
+        Option("assign", 'Partitions: `{"orders":[0,1]}`. Takes a topic id if the topic was deleted from the cluster.'),
     ),
-    "From where, to where: of each side, the first that is given wins": (
+    "Start and end: of each, the first option that is set wins": (
         Option(
             "startingTimestamp",
             "The first record at or after it, in every partition: ms since the epoch, ISO 8601, or `-3d`.",
@@ -37,55 +37,55 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         ),
         Option(
             "startingOffsetsByTimestampStrategy",
-            "Where no record is that young: `error`, or `latest`: nothing is read.",
+            "If no record is that young: `error`, or `latest`: nothing is read.",
             "error",
         ),
-        Option("endingTimestamp", "Up to the first record at or after it; the end, where there is none."),
+        Option("endingTimestamp", "Up to the first record at or after it, else to the end."),
         Option("endingOffsetsByTimestamp", "The same by partition."),
         Option("endingOffsets", '`latest` or `{"orders":{"0":99,"1":-1}}`, exclusive; -1 is latest.', "latest"),
     ),
-    "How much a micro-batch of a stream has": (
-        Option("maxOffsetsPerTrigger", "At most so many offsets, shared by what is left of each partition."),
-        Option("minOffsetsPerTrigger", "No batch of fewer, unless `maxTriggerDelay` is over."),
+    "Limits of a micro-batch of a stream": (
+        Option("maxOffsetsPerTrigger", "At most so many offsets, shared by the partitions."),
+        Option("minOffsetsPerTrigger", "No batch of fewer, until `maxTriggerDelay` is over."),
         Option("maxTriggerDelay", "How long a batch waits for `minOffsetsPerTrigger`.", "15m"),
         Option("maxBytesPerTrigger", "About so many bytes of log: `256MiB`."),
     ),
-    "What comes": (
-        Option("columns", "Of [these](#columns), in this order, with commas between them."),
+    "Columns and records": (
+        Option("columns", "Some of [these](#columns), in this order, separated by commas."),
         Option("includeHeaders", "Without `columns`: whether `headers` is one of them.", "false"),
         Option(
             "value.format",
-            "Of the column `value`: `binary`, `json` or `avro`: [a struct](spark.md#typed-values).",
+            "Format of `value`: `binary`, `json` or `avro` ([a struct](spark.md#typed-values)).",
             "binary",
         ),
-        Option("value.schema", "Of that struct: `id bigint, tags array<string>`; for `avro` an Avro schema as JSON."),
-        Option("value.registry.url", "Of `avro`: a schema registry, whose ids the values begin with."),
+        Option("value.schema", "Its schema: `id bigint, tags array<string>`; for `avro` an Avro schema as JSON."),
+        Option("value.registry.url", "For `avro`: a schema registry; the values begin with its ids."),
         Option("isolation", "`read_committed` or `read_uncommitted`.", "read_uncommitted"),
-        Option("kafka.isolation.level", "The same, as it is called for Spark's Kafka source."),
-        Option("failOnDataLoss", "`false`: of offsets that are not there any more at planning, what is there.", "true"),
+        Option("kafka.isolation.level", "The same, by its name in Spark's Kafka source."),
+        Option("failOnDataLoss", "`false`: offsets that are missing at planning are left out.", "true"),
         Option("minPartitions", "At least so many Spark partitions."),
     ),
-    "Where from": (
+    "Cluster and store": (
         Option(
             "kafka.bootstrap.servers",
-            "The cluster. Must be set, but with `tierstate.source=bucket` and `tierstate.gateway`.",
+            "The cluster. Required, except with `tierstate.source=bucket` or `tierstate.gateway`.",
         ),
         Option(
             "tierstate.store",
-            "The object store: `file:///folder`, `s3://bucket/prefix`, gs://, az://. Must be set, without a gateway.",
+            "The object store: `file:///folder`, `s3://bucket/prefix`, gs://, az://. Required without a gateway.",
             setting="store.url",
         ),
-        Option("tierstate.endpoint", "Of the store, where it is not the cloud's own.", setting="store.endpoint"),
-        Option("tierstate.region", "Of the store.", setting="store.region"),
+        Option("tierstate.endpoint", "Endpoint of the store, if it is not the cloud's own.", setting="store.endpoint"),
+        Option("tierstate.region", "Region of the store.", setting="store.region"),
         Option(
             "tierstate.keyring",
             "Key ring file, for encrypted segments: on the driver and on every executor.",
             setting="encryption.keyring",
         ),
-        Option("tierstate.tier_state_topic", "Where the facts are.", "_tier-state", "tier_state.topic"),
+        Option("tierstate.tier_state_topic", "The tier-state topic.", "_tier-state", "tier_state.topic"),
         Option(
             "tierstate.source",
-            "`bucket`: no broker is asked, the view comes from the bucket, and only what is remote is read.",
+            "`bucket`: no broker is asked; the view comes from the bucket, and only the remote tier is read.",
             setting="view.source",
         ),
         Option(
@@ -96,13 +96,12 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         ),
         Option(
             "tierstate.state_dir",
-            "Folder on the driver that keeps the view between queries; without, in memory.",
+            "Folder on the driver that keeps the view between queries; by default in memory.",
             setting="state_dir",
         ),
         Option(
             "tierstate.gateway",
-            "URL of a gateway, in place of cluster and store: [it plans and hands out](spark.md#through-a-gateway) "
-            "what its user may read. Batches alone.",
+            "URL of a gateway, instead of cluster and store: [it plans](spark.md#through-a-gateway). Batches only.",
         ),
         Option(
             "tierstate.token_file",
@@ -111,22 +110,22 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         Option("tierstate.user", "With a gateway: a Kafka user; its password is in `TIERSTATE_PASSWORD`."),
         Option(
             "tierstate.ca_file",
-            "With a gateway: authorities that it is known by, PEM, on the driver and on every executor.",
+            "With a gateway: its certificate authorities, PEM, on the driver and on every executor.",
         ),
         Option(
             "tierstate.cert_file",
-            "With a gateway: a client's certificate that says who asks, PEM, on the driver and on every executor.",
+            "With a gateway: a client certificate, PEM, on the driver and on every executor.",
         ),
-        Option("tierstate.key_file", "Its key, where it is not in that file."),
+        Option("tierstate.key_file", "Its key, if it is not in that file."),
         Option("tierstate.tier", "`auto`, `prefer-remote` (spares the brokers), `local`, `remote`.", "prefer-remote"),
-        Option("tierstate.lease", "How long what a query reads is kept from expiring; `0`: it is not.", "1h"),
+        Option("tierstate.lease", "How long remote segments of a query are kept from expiring; `0`: no lease.", "1h"),
         # as spark.sql.files.maxPartitionBytes: a Spark partition costs 31 to 48 ms, so few and large ones are best
         Option("tierstate.split_bytes", "The most log bytes of one Spark partition.", "256MiB"),
     ),
     "Accepted from jobs for Spark's Kafka source, without effect": (
         Option("maxRecordsPerPartition", "Partitions are cut by bytes."),
         Option("kafkaConsumer.pollTimeoutMs", "There is no such consumer."),
-        Option("fetchOffset.numRetries", "What can be retried is."),
+        Option("fetchOffset.numRetries", "Failed requests are retried."),
         Option("fetchOffset.retryIntervalMs", "The same."),
     ),
 }
@@ -144,9 +143,8 @@ KAFKA_SOURCE: dict[str, tuple[str, str]] = {
     "endingOffsets": ("`latest`", ""),
     "failOnDataLoss": (
         "`true`",
-        "The same at planning; what is planned and lost later fails the query in any case. `false` in a stream,"
-        " there and here: a partition that the cluster does not name for one batch is read from its beginning when it"
-        " is back.",
+        "The same at planning; offsets that are lost after planning fail the query in any case. `false` in a stream,"
+        " there and here: a partition that the cluster omits for one batch is read from its beginning afterwards.",
     ),
     "includeHeaders": ("`false`", ""),
     "minPartitions": ("", ""),
@@ -155,7 +153,7 @@ KAFKA_SOURCE: dict[str, tuple[str, str]] = {
     "minOffsetsPerTrigger": ("", ""),
     "maxTriggerDelay": ("`15m`", ""),
     "kafkaConsumer.pollTimeoutMs": ("`120000`", "No effect: there is no such consumer."),
-    "fetchOffset.numRetries": ("`3`", "No effect: what can be retried is."),
+    "fetchOffset.numRetries": ("`3`", "No effect: failed requests are retried."),
     "fetchOffset.retryIntervalMs": ("`10`", "No effect: the same."),
     "groupIdPrefix": ("`spark-kafka-source`", "Ignored: readers are in no group, and need no right on one."),
     "kafka.group.id": ("", "Ignored: the same."),

@@ -236,7 +236,7 @@ class IllegalTransition(TierstateError):
 
 
 class TierStateLost(TierstateError):
-    """Facts are missing from the tier-state topic, and nobody may decide by what is left. The message has `WAY_OUT`."""
+    """Facts are missing from the tier-state topic, and no decision is safe. The message has `WAY_OUT`."""
 
     WAY_OUT = "stop every agent, then: tierstate recover (docs/operations.md#the-tier-state-topic-is-lost)"
 

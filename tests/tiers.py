@@ -1,4 +1,4 @@
-"""Which verb runs which test.
+"""The tests that each make target runs.
 
     make test       every test without a marker, and the ``essential`` ones: each promise of the README once, in minutes
     make test-rest  the ``extended`` tests, which CI runs too
@@ -25,7 +25,7 @@ TIERS = {
     "alerts": "alerts",
     "all": "not containers",
 }
-"""The marker expression of each verb."""
+"""The marker expression of each make target."""
 EXPLORING = "exploring"
 """The hypothesis profile of `make nightly`. In all other runs, examples are the same in every run."""
 
@@ -50,7 +50,7 @@ def mark_tier(item: pytest.Item) -> None:
 
 
 def has_nothing_essential(path: Path) -> bool:
-    """Return whether a file's own marker leaves all of its tests to other verbs than `make test`."""
+    """Return whether a file's own marker leaves all of its tests to other targets than `make test`."""
     if not path.name.startswith("test_") or path.suffix != ".py":
         return False
     text = path.read_text()

@@ -47,7 +47,7 @@ def columns(logs: Path) -> None:
 
 
 def printed(logs: Path) -> int:
-    """The records that `dump-log` prints, first thing in this environment. It waits for no compiler."""
+    """Return how many records `dump-log` prints as the first command of this environment. It waits for no compiler."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     lines = tierstate_command("dump-log", str(logs / "zstd" / "gold-s7b-zstd-0"), "--json").stdout.splitlines()
     after = resource.getrusage(resource.RUSAGE_CHILDREN)

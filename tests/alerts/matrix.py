@@ -1,4 +1,4 @@
-"""Which cause makes which alert fire: `python -m tests.alerts.matrix > docs/alerts.md`. test_thresholds.py compares."""
+"""Print which cause makes which alert fire: `python -m tests.alerts.matrix > docs/alerts.md` (test_thresholds.py)."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ an alert is at its [runbook](operations.md#metrics-and-alerts).
 
 def causes() -> dict[str, list[str]]:
     """Return the functions of the tests that make each alert fire, as sentences, by alert."""
-    found: dict[str, list[str]] = {alert: [] for alert in RULES}
+    names: dict[str, list[str]] = {alert: [] for alert in RULES}
     for path in sorted(HERE.glob("test_causes_*.py")):
         for function in ast.parse(path.read_text()).body:
             if isinstance(function, ast.FunctionDef):
                 for alert in sorted(_named(function)):
-                    found[alert].append(function.name.removeprefix("test_").replace("_", " "))
-    return found
+                    names[alert].append(function.name.removeprefix("test_").replace("_", " "))
+    return names
 
 
 def page() -> str:
-    made = causes()
+    table = causes()
     rows = [
-        f"| `{alert}` | {rule['labels']['severity']} | {rule.get('for', 'at once')} | {'; '.join(made[alert])} |"
+        f"| `{alert}` | {rule['labels']['severity']} | {rule.get('for', 'at once')} | {'; '.join(table[alert])} |"
         for alert, rule in RULES.items()
     ]
     return HEAD + "\n".join(rows) + "\n"
 
 
 def _named(node: ast.AST) -> set[str]:
-    """Return the alerts that this code names, but for those that it only waits for to be quiet."""
+    """Return the alerts that this code names, except those for which it only waits until they are quiet."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "quiet":
         return set()
     if isinstance(node, ast.Constant) and node.value in RULES:

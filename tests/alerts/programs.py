@@ -1,9 +1,9 @@
-"""Prometheus' own programs: those of the machine, or those of Debian's packages, unpacked once for a user.
+"""Prometheus' own programs: those of the machine, or those of Debian's packages, unpacked once per user.
 
     <cache>/tierstate/prometheus/usr/bin/promtool
 
-Nothing is installed and no service is started. Debian's package manager checks what it fetches. Its Alertmanager runs
-only where it is installed, so that one is built as the programs of stores are.
+Nothing is installed and no service is started. Debian's package manager verifies what it downloads. Debian's
+Alertmanager runs only where it is installed, so that program is built like the programs of stores.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ ALERTMANAGER = StoreProgram(
 
 
 def program(name: str) -> Path:
-    """Return the file of this program. Skips the test where it cannot be had; with TIERSTATE_CI=1 that is a failure."""
-    if found := shutil.which(name):
-        return Path(found)
+    """Return the path of this program. Skip the test if it is not available, or fail the test with TIERSTATE_CI=1."""
+    if path := shutil.which(name):
+        return Path(path)
     home = cache_folder() / "prometheus"
     if not home.exists():
         home.parent.mkdir(parents=True, exist_ok=True)
@@ -40,13 +40,13 @@ def program(name: str) -> Path:
 
 
 def alertmanager_program() -> Path:
-    """Return Alertmanager's file; builds it once a machine. Skips or fails the test as `program` does."""
+    """Return the path of Alertmanager, which is built once per machine. Skip or fail the test as `program` does."""
     needs(ALERTMANAGER)
     return store_program(ALERTMANAGER)
 
 
 def _unpack(home: Path) -> str:
-    """Return why the packages cannot be had; empty: they are at ``home`` now, which appears whole."""
+    """Unpack the packages into ``home``, which appears whole. Return why that is impossible, or an empty string."""
     if shutil.which("apt-get") is None:
         return f"install {', '.join(PACKAGES)}: this machine has no apt-get to fetch them"
     with tempfile.TemporaryDirectory(dir=home.parent) as folder:

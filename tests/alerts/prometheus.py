@@ -25,7 +25,7 @@ Labels = dict[str, str]
 
 
 class Prometheus:
-    """``address`` answers its HTTP API. Targets come and go by `scrape` and `forget`."""
+    """``address`` answers its HTTP API. `scrape` adds targets and `forget` removes them."""
 
     def __init__(self, folder: Path, address: str, rules: Path | None, alertmanager: str, probe: str) -> None:
         self.address, self._folder = address, folder
@@ -61,44 +61,44 @@ class Prometheus:
         fresh.rename(self._folder / f"{job}.json")
 
     def scrape(self, job: str, address: str, cluster: str = "main") -> None:
-        """From now on, as a target of this job; returns when it was scraped once."""
-        for each in (job, READY):
+        """Add this address to the targets of the job, and return when it was scraped once."""
+        for name in (job, READY):
             target = {"targets": [address], "labels": {"cluster": cluster}}
-            if target not in self._targets[each]:
-                self._targets[each].append(target)
-                self._write(each)
+            if target not in self._targets[name]:
+                self._targets[name].append(target)
+                self._write(name)
         eventually(lambda: self.ask(f'up{{job="{job}",instance="{address}",cluster="{cluster}"}} == 1'))
 
     def forget(self, address: str) -> None:
-        """No job has this target any longer: it was taken out of service."""
+        """Remove this target from every job: it was taken out of service."""
         for job, targets in self._targets.items():
-            self._targets[job] = [each for each in targets if address not in each["targets"]]
+            self._targets[job] = [target for target in targets if address not in target["targets"]]
             self._write(job)
 
     def ask(self, expression: str) -> list[tuple[Labels, float]]:
-        """Return what an instant query answers: labels and value of each series."""
+        """Return the answer of an instant query: labels and value of each series."""
         query = urllib.parse.urlencode({"query": expression})
         answer = json.loads(get(f"http://{self.address}/api/v1/query?{query}")[1])
         assert answer["status"] == "success", f"{expression}: {answer}"
-        found = answer["data"]
-        if found["resultType"] == "scalar":
-            return [({}, float(found["result"][1]))]
-        return [(each["metric"], float(each["value"][1])) for each in found["result"]]
+        data = answer["data"]
+        if data["resultType"] == "scalar":
+            return [({}, float(data["result"][1]))]
+        return [(series["metric"], float(series["value"][1])) for series in data["result"]]
 
     def since(self, expression: str, seconds: int) -> list[Labels]:
-        """Return the labels of what this expression had at any second of the last ones."""
+        """Return the labels of the series that this expression had at any of the last ``seconds`` seconds."""
         return [labels for labels, _ in self.ask(f"last_over_time(({expression})[{seconds}s:1s])")]
 
     def alerts(self) -> list[dict[str, Any]]:
-        """Return the alerts that are pending or firing, by the rules that were given."""
-        found = json.loads(get(f"http://{self.address}/api/v1/alerts")[1])["data"]["alerts"]
-        assert isinstance(found, list)
-        return found
+        """Return the alerts of the loaded rules that are pending or firing."""
+        alerts = json.loads(get(f"http://{self.address}/api/v1/alerts")[1])["data"]["alerts"]
+        assert isinstance(alerts, list)
+        return alerts
 
 
 @contextmanager
 def running(folder: Path, command: list[str | Path], address: str, path: str) -> Iterator[None]:
-    """A server that answers at this path, and dies with us."""
+    """Run a server until the block ends, once it answers at this path. It dies with this process."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "log").open("wb") as log:
         tethered = [sys.executable, tether.__file__, str(os.getpid()), *map(str, command)]
@@ -133,7 +133,7 @@ def prometheus(
     folder: Path, rules: Path | None = None, alertmanager: str = "", probe: str = ""
 ) -> Iterator[Prometheus]:
     with free_address() as address:
-        made = Prometheus(folder / "prometheus", address, rules, alertmanager, probe)
+        server = Prometheus(folder / "prometheus", address, rules, alertmanager, probe)
         command: list[str | Path] = [
             program("prometheus"),
             f"--config.file={folder / 'prometheus' / 'prometheus.yaml'}",
@@ -141,12 +141,12 @@ def prometheus(
             f"--web.listen-address={address}",
         ]
         with running(folder / "prometheus", command, address, "/-/ready"):
-            yield made
+            yield server
 
 
 @contextmanager
 def prober(folder: Path) -> Iterator[str]:
-    """Prometheus' blackbox_exporter with its module http_2xx; its address."""
+    """Run Prometheus' blackbox_exporter with its module http_2xx; yield its address."""
     (folder / "prober").mkdir(parents=True)
     (folder / "prober" / "blackbox.yaml").write_text(
         yaml.safe_dump({"modules": {"http_2xx": {"prober": "http", "timeout": "5s"}}})
@@ -160,7 +160,7 @@ def prober(folder: Path) -> Iterator[str]:
 
 @contextmanager
 def alertmanager(folder: Path) -> Iterator[str]:
-    """One that sends nothing to anybody; its address."""
+    """Run an Alertmanager that notifies no receiver; yield its address."""
     (folder / "alertmanager").mkdir(parents=True)
     route: Mapping[str, Any] = {"receiver": "nobody", "group_wait": "1s", "group_interval": "1s"}
     (folder / "alertmanager" / "alertmanager.yaml").write_text(

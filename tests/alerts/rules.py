@@ -16,7 +16,7 @@ RULES: dict[str, dict[str, Any]] = {
 
 
 def expression(alert: str, instead: Mapping[str, str] | None = None) -> str:
-    """Return the alert's expression as it is shipped. ``instead``: what is too long for a test, such as ``6h``."""
+    """Return the shipped expression of the alert. ``instead``: shorter durations for those too long for a test."""
     text = str(RULES[alert]["expr"])
     for shipped, shorter in (instead or {}).items():
         assert shipped in text, f"{alert} does not contain {shipped}"

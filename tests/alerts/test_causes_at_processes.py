@@ -1,6 +1,6 @@
-"""What happens to processes, disks, clocks and the store fires alerts: one broker with two disks, agents in turn.
+"""Faults of processes, disks, clocks and the store fire alerts: one broker with two disks, one agent after another.
 
-The tests stand in the order in which they run: each leaves the house as the next one needs it.
+The tests run in the order in which they stand: each leaves the cluster as the next one needs it.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ watching.SLACK_S, watching.BROKER_S = 5.0, 5.0
 from tierstate.cli.main import main
 sys.exit(main())
 """
-"""An agent that takes a thread for hanging after 10 s, not after 40 minutes."""
+"""The command line of an agent that considers a thread hanging after 10 s, not after 40 minutes."""
 
 
 @dataclass
 class World:
-    """``other``: a gateway's house, with a tier-state topic of its own."""
+    """``other``: a second `House`, for a gateway, with a tier-state topic of its own."""
 
     disks: TwoDisks
     watched: Watched
@@ -75,9 +75,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 def fires(watched: Watched, alert: str, instead: Mapping[str, str] | None = None) -> list[Labels]:
-    """Return the labels with which it fires. Fails the test when it does not."""
-    found: list[Labels] = eventually(partial(watched.fires, alert, instead), 120)
-    return found
+    """Return the labels with which the alert fires. Fail the test if it does not fire."""
+    labels: list[Labels] = eventually(partial(watched.fires, alert, instead), 120)
+    return labels
 
 
 def test_where_no_agent_is_scraped_that_is_said(world: World) -> None:
@@ -92,7 +92,7 @@ def test_where_no_agent_is_scraped_that_is_said(world: World) -> None:
 
 
 def test_two_agents_at_one_broker_flap(world: World) -> None:
-    """The second one cannot see the lock of the first, as on a file system without locks."""
+    """The second agent cannot see the lock of the first, as on a file system without locks."""
     one = world.watched.agent()
     world.watched.quiet("TierstateTermsFlap")
     for folder in (world.disks.first, world.disks.second):
@@ -176,7 +176,7 @@ def test_a_disk_that_never_answers_makes_a_thread_hang(world: World) -> None:
 
 
 def test_a_gauge_that_fails_is_counted(world: World) -> None:
-    """No fault of a machine does it: it would be a bug. So the exposition and its port are ours, the gauge is not."""
+    """Only a bug makes a gauge fail. So the exposition and its port are ours, and the gauge is the test's."""
     world.watched.quiet("TierstateGaugesUnreadable")
     metrics = Metrics()
 
@@ -196,7 +196,7 @@ def test_a_gauge_that_fails_is_counted(world: World) -> None:
 
 
 def test_a_tier_state_topic_that_is_changed_cut_and_deleted_is_not_safe(world: World) -> None:
-    """As a gateway sees it: the last part is a follower that is behind."""
+    """The metrics are those of a gateway. The last part is about a follower that is behind."""
     gateway, _ = world.other.gateway()
     eventually(lambda: world.other.value("tierstate_topic_problems") == 0)
     world.other.quiet("TierstateTopicDrifted", "TierstateHeadLost", "TierstateNotReady")

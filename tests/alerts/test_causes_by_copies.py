@@ -1,4 +1,4 @@
-"""Disks that were copied fire alerts: a clone of the cluster that runs beside it, and a backup that is put back."""
+"""Copied disks fire alerts: a clone of the cluster that runs next to it, and a backup that is restored."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def kafka(folder: Path) -> Iterator[KafkaSandbox]:
 
 @pytest.fixture(scope="module")
 def production(kafka: KafkaSandbox, scrapes: Prometheus, folder: Path) -> Iterator[Watched]:
-    """A topic is copied, and then the disks: to ``copied``."""
+    """Yield a cluster with a tiered topic. The stopped broker's disks were copied to the folder ``copied``."""
     house = House(kafka, folder / "house", "copies")
     try:
         house.run("init")

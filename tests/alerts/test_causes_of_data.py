@@ -1,6 +1,6 @@
-"""What happens to data fires alerts: one broker, one agent, readers and a table; a topic for each cause.
+"""Faults of data fire alerts: one broker, one agent, readers and a table; a topic for each cause.
 
-A cause is made in two parts. Up to its `yield` all is well, and no alert may speak. Behind it the cause itself happens.
+A cause has two parts. Up to its `yield` all is well, and no alert may fire. After the `yield` the cause itself happens.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.alerts, pytest.mark.kafka]
 RECORDS = 2_500
 AGENT = ("--set", "sweep.grace=15s", "--set", "expire.grace=0s")
 FILE_BYTES = 400_000
-"""A file of the gateway's disk may be as large: less than a chunk of the topic ``wide``."""
+"""The size limit of a file on the gateway's disk: less than a chunk of the topic ``wide``."""
 
 
 @dataclass
@@ -55,14 +55,14 @@ class World:
         return AdminClient({**self.house.kafka.client_config, "log_level": 0})
 
     def topic(self, name: str, **config: str) -> str:
-        """A new one with records, copied by the agent."""
+        """Create a topic with records, and wait until the agent has copied two segments. Return its name."""
         topic = self.house.create(name, 1, **config)
         self.house.append(topic, RECORDS)
         eventually(lambda: len(self.house.manifests(topic)) >= 2)
         return topic
 
     def paused(self, name: str, records: int = RECORDS, **config: str) -> str:
-        """A new one with records, of which nothing is copied before `resume`."""
+        """Create a topic with records, of which nothing is copied before `resume`. Return its name."""
         topic = self.house.create(name, 1, **config)
         self.house.run("pause", topic)
         eventually(lambda: self.watched.value(f'tierstate_remote_copy_lag_segments{{topic="{topic}"}}') == 0)
@@ -70,11 +70,11 @@ class World:
         return topic
 
     def facts(self, topic: str, kind: str) -> list[dict[str, Any]]:
-        """Those facts of a topic, oldest first."""
+        """Return the facts of this kind about a topic, oldest first."""
         return [fact for fact in self.house.lines("facts", topic) if f"/{kind}" in fact["key"]]
 
     def write(self, value: bytes | None, *facts: dict[str, Any]) -> None:
-        """As any Kafka client that may write to the tier-state topic: another value under the keys of these facts."""
+        """Write another value under the keys of these facts, as any client with write access to the topic could."""
         producer: Any = Producer({"bootstrap.servers": self.house.kafka.bootstrap, "log_level": 0})
         for fact in facts:
             producer.produce(self.house.tier_topic, value, fact["key"], fact["tier_partition"])
@@ -85,14 +85,14 @@ class World:
         eventually(lambda: topic not in self.admin.list_topics(timeout=60).topics)
 
     def objects(self, topic: str) -> list[Path]:
-        """The log objects of its remote segments, oldest first."""
+        """Return the log objects of the topic's remote segments, oldest first."""
         return sorted(path for path in self.house.store.rglob("*.log") if topic in str(path))
 
 
 Cause = Callable[[World], Iterator[None]]
 CAUSES: list[Cause] = []
 ALERTS: dict[str, Mapping[str, str]] = {}
-"""Alert to what of its expression is too long for a test."""
+"""Alert to the parts of its expression that are too long for a test."""
 
 
 def makes(*alerts: str, instead: Mapping[str, str] | None = None) -> Callable[[Cause], Cause]:
@@ -139,7 +139,7 @@ def a_transaction_index_of_the_broker_is_damaged(world: World) -> Iterator[None]
     write_transactions(world.house, topic)
     yield
     indexes = sorted((world.house.log_dir / f"{topic}-0").glob("*.txnindex"))
-    flip(next(each for each in indexes[:-1] if each.stat().st_size >= 2 * ENTRY_BYTES), PRODUCER_ID_AT)
+    flip(next(file for file in indexes[:-1] if file.stat().st_size >= 2 * ENTRY_BYTES), PRODUCER_ID_AT)
     world.house.run("resume", topic)
 
 
@@ -187,8 +187,8 @@ def a_topic_is_deleted(world: World) -> Iterator[None]:
 def somebody_else_writes_below_the_prefix(world: World) -> Iterator[None]:
     topic = world.topic("visited")
     yield
-    known = world.objects(topic)[0]
-    (known.parent / f"{known.name.split('-')[0]}-b3JwaGFuIHNlZ21lbnQgMQ.log").write_bytes(b"whose?")
+    log = world.objects(topic)[0]
+    (log.parent / f"{log.name.split('-')[0]}-b3JwaGFuIHNlZ21lbnQgMQ.log").write_bytes(b"whose?")
 
 
 @makes("TierstateObjectsMissing")
@@ -202,7 +202,7 @@ def somebody_deletes_an_object(world: World) -> Iterator[None]:
 def the_facts_of_a_segment_are_deleted(world: World) -> Iterator[None]:
     topic = world.topic("forgotten")
     yield
-    # together: an agent that looks in between finds the segment named by the other one
+    # both at once: an agent that looks in between would find the segment named by the other fact
     world.write(None, *(world.facts(topic, kind)[0] for kind in ("copy-started", "copy-finished")))
     world.house.append(topic, RECORDS, first=RECORDS)  # the agent has a reason to look
 
@@ -216,9 +216,9 @@ def a_stranger_writes_a_second_value(world: World) -> Iterator[None]:
     reader.assign([TopicPartition(world.house.tier_topic, fact["tier_partition"], fact["position"])])
     (message,) = reader.consume(1, 30)
     reader.close()
-    found = decode_fact(fact["key"], message.value())
-    assert isinstance(found, LogStartAdvanced)
-    world.write(encode_fact(replace(found, reason="another")), fact)
+    decoded_fact = decode_fact(fact["key"], message.value())
+    assert isinstance(decoded_fact, LogStartAdvanced)
+    world.write(encode_fact(replace(decoded_fact, reason="another")), fact)
 
 
 @makes("TierstatePartitionInDoubt")
@@ -269,7 +269,7 @@ def the_topic_of_a_table_is_made_anew(world: World) -> Iterator[None]:
 
 @makes("TierstateTableBehind", instead={"3600": "5"})
 def a_table_does_not_keep_up(world: World) -> Iterator[None]:
-    """With an hour between commits."""
+    """The table waits an hour between commits."""
     yield
     world.house.append(f"{world.house.name}-slow", 2 * RECORDS, first=RECORDS)
 
@@ -279,7 +279,7 @@ def a_table_does_not_keep_up(world: World) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """All is well in it until every cause has begun; then all happen."""
+    """Yield a world in which all is well until every cause has begun; then all causes happen."""
     folder = tmp_path_factory.mktemp("alerts")
     with KafkaSandbox() as kafka, prometheus(folder) as scrapes:
         house = House(kafka, folder / "house", "data")
@@ -298,14 +298,14 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
                 topic = house.create(name)
                 house.append(topic, RECORDS)
                 house.run("table", "create", topic)
-            made = World(watched, agent, gateway, url, proxy, at, watched.tables())
-            causes = [cause(made) for cause in CAUSES]
+            new_world = World(watched, agent, gateway, url, proxy, at, watched.tables())
+            causes = [cause(new_world) for cause in CAUSES]
             for cause in causes:
                 next(cause)
             watched.quiet(*RULES)
             for cause in causes:
                 next(cause, None)
-            yield made
+            yield new_world
         finally:
             house.close()
 
@@ -316,7 +316,7 @@ def test_an_alert_is_made_to_fire_by_its_cause(alert: str, world: World) -> None
 
 
 def test_a_reader_of_each_kind_that_met_damage_is_named(world: World) -> None:
-    addresses = {world.watched.addresses[each.process.pid] for each in (world.gateway, world.proxy)}
+    addresses = {world.watched.addresses[running.process.pid] for running in (world.gateway, world.proxy)}
     alert = "TierstateReadersMeetDamage"
     eventually(lambda: {labels["instance"] for labels in world.watched.fires(alert)} == addresses)
 
@@ -336,7 +336,7 @@ def test_the_topic_that_is_missing_is_named(world: World) -> None:
     ],
 )
 def test_a_process_that_is_killed_is_missed(alert: str, process: str, world: World) -> None:
-    """The last tests of this file: nothing runs on after them."""
+    """These are the last tests of this file: nothing runs after them."""
     assert alert not in world.watched.firing()
     running: Running = getattr(world, process)
     running.stop(signal.SIGKILL)

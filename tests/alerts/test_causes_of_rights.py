@@ -1,4 +1,4 @@
-"""What is withdrawn fires alerts: an ACL, a password, an access key; and a store that hangs or overwrites."""
+"""Withdrawn access fires alerts: an ACL, a password, an access key. So does a store that hangs or overwrites."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def scrapes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
 
 @pytest.fixture(scope="module")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaSandbox]:
-    """Behind TLS, SASL and ACLs."""
+    """Yield a broker behind TLS, SASL and ACLs."""
     with guarded_sandbox(tmp_path_factory.mktemp("guarded")) as opened:
         yield opened
 
 
 @pytest.fixture(scope="module")
 def guarded(kafka: KafkaSandbox, scrapes: Prometheus, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
-    """An agent's house: it proves by SCRAM who it is, and may do what is documented, with the topic ``orders``."""
+    """Yield an agent that logs in by SCRAM and has the documented rights alone, with the topic ``orders``."""
     house = House(kafka, tmp_path_factory.mktemp("rights") / "house", "rights")
     for user, rights in (("operator", INIT), ("agent", AGENT), ("reader", READER)):
         permit(house, user, rights, f"{house.name}-orders")
@@ -81,7 +81,7 @@ def test_a_password_that_was_changed_keeps_an_agent_out(guarded: Watched, kafka:
     agent = guarded.agent()
     guarded.quiet("TierstateNotReady", "TierstateLoginRefused")
     set_password(kafka, "agent", b"another")
-    kafka.stop(0)  # a connection that was let in stays
+    kafka.stop(0)  # a connection that is open stays open
     kafka.start(0)
     fires(guarded, "TierstateNotReady")
     fires(guarded, "TierstateLoginRefused")
@@ -92,7 +92,7 @@ def test_a_password_that_was_changed_keeps_an_agent_out(guarded: Watched, kafka:
 
 @pytest.fixture(scope="module")
 def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreServer]:
-    """S3 with a bucket."""
+    """Yield an S3 server with a bucket."""
     needs(VERSITYGW)
     with versitygw(tmp_path_factory.mktemp("s3"), *SECRET) as server:
         make_bucket(server.url)
@@ -113,7 +113,7 @@ def make_bucket(endpoint: str) -> None:
 
 @pytest.fixture
 def overwriting() -> Iterator[str]:
-    """S3 that has never heard of If-None-Match, as older servers; its endpoint. This one proves no signatures."""
+    """Run an S3 server that ignores If-None-Match, as older servers do, and checks no signature; yield the endpoint."""
     server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
@@ -129,7 +129,7 @@ def overwriting() -> Iterator[str]:
 def in_bucket(
     kafka: KafkaSandbox, bucket: StoreServer, scrapes: Prometheus, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Watched]:
-    """The house of a user who may everything, with its remote tier in the bucket."""
+    """Yield the house of a user with all rights, whose remote tier is in the bucket."""
     house = House(kafka, tmp_path_factory.mktemp("bucket") / "house", "bucket")
     (house.folder / "secret").write_text(SECRET[1])
     store = (
@@ -147,7 +147,7 @@ def in_bucket(
 
 @pytest.fixture(scope="module")
 def topic(in_bucket: Watched) -> str:
-    """Copied and trimmed."""
+    """Return the name of a topic that was copied and trimmed."""
     house = in_bucket.house
     name = house.create("orders")
     house.append(name, RECORDS)

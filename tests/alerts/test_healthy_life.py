@@ -1,6 +1,6 @@
 """An hour's healthy life in minutes: no alert fires, the dashboard shows data; then five alerts reach an Alertmanager.
 
-A real Prometheus evaluates the shipped rules, whose `for` is 10 times shorter, as life is here.
+A real Prometheus evaluates the shipped rules. Their `for` is 10 times shorter, as all times are here.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ASKED = [target["expr"] for panel in BOARD["panels"] for target in panel.get("ta
 
 
 def faster_rules() -> str:
-    """The shipped rules with shorter times before an alert fires."""
+    """Return the shipped rules with shorter times before an alert fires."""
     rules = yaml.safe_load(FILE.read_text())
     for rule in (rule for group in rules["groups"] for rule in group["rules"]):
         if "for" in rule:
@@ -50,7 +50,7 @@ class Life:
     watched: Watched
     alertmanager: str
     listens: str
-    """Where each agent of this broker answers, one after the other."""
+    """The address of this broker's agents, one after the other."""
     agent: Running
     url: str
     proxy: Running
@@ -69,7 +69,7 @@ class Life:
         return len(self.house.logs(self.topic)) == 1
 
     def lives(self) -> None:
-        """What happens in a good hour."""
+        """Do what happens in an hour without faults."""
         house, written = self.house, RECORDS
         assert get(f"{self.url}/v1/topics/{self.topic}/partitions/0/records?offset=0")[0] == 200
         for _ in range(3):
@@ -96,19 +96,19 @@ class Life:
         eventually(lambda: not self.pending() - {("TierstateTopicMissing", self.deleted)}, 150)
 
     def pending(self) -> set[tuple[str, str]]:
-        """Name and topic of every alert that is pending or fires now."""
-        found = [each["labels"] for each in self.watched.prometheus.alerts()]
-        return {(each["alertname"], each.get("topic", "")) for each in found}
+        """Return name and topic of every alert that is pending or fires now."""
+        labels = [alert["labels"] for alert in self.watched.prometheus.alerts()]
+        return {(names["alertname"], names.get("topic", "")) for names in labels}
 
     def fired(self) -> set[tuple[str, str]]:
-        """Name and topic of every alert that fires or has fired."""
-        found = self.watched.prometheus.ask('max_over_time(ALERTS{alertstate="firing"}[30m])')
-        return {(labels["alertname"], labels.get("topic", "")) for labels, _ in found}
+        """Return name and topic of every alert that fires or has fired."""
+        series = self.watched.prometheus.ask('max_over_time(ALERTS{alertstate="firing"}[30m])')
+        return {(labels["alertname"], labels.get("topic", "")) for labels, _ in series}
 
     def reached(self, alert: str) -> dict[str, Any] | None:
-        """The alert as Alertmanager has it; None: it has not."""
-        found = json.loads(get(f"http://{self.alertmanager}/api/v2/alerts")[1])
-        return next((each for each in found if each["labels"]["alertname"] == alert), None)
+        """Return the alert as Alertmanager has it, or None if it did not arrive."""
+        alerts = json.loads(get(f"http://{self.alertmanager}/api/v2/alerts")[1])
+        return next((one for one in alerts if one["labels"]["alertname"] == alert), None)
 
 
 @pytest.fixture(scope="module")
@@ -151,13 +151,13 @@ def test_no_alert_fires_in_a_healthy_life_but_for_the_topic_that_was_deleted(lif
 
 
 def test_the_rules_are_evaluated_without_an_error(life: Life) -> None:
-    found = json.loads(get(f"http://{life.watched.prometheus.address}/api/v1/rules")[1])["data"]["groups"]
-    assert [rule["name"] for group in found for rule in group["rules"] if rule["health"] != "ok"] == []
+    groups = json.loads(get(f"http://{life.watched.prometheus.address}/api/v1/rules")[1])["data"]["groups"]
+    assert [rule["name"] for group in groups for rule in group["rules"] if rule["health"] != "ok"] == []
 
 
 @pytest.mark.parametrize("asked", ASKED)
 def test_an_expression_of_the_dashboard_returns_data(asked: str, life: Life) -> None:
-    """A panel that counts what is wrong has nothing to count here: what it looks at is there."""
+    """A panel that counts errors has none to count here: the metrics that it reads are there."""
     shown = {"$cluster": life.watched.cluster, "$topic": ".*", "$__rate_interval": "5m"}
     for variable, value in shown.items():
         asked = asked.replace(variable, value)

@@ -20,12 +20,12 @@ CASES: dict[str, dict[str, list[dict[str, Any]]]] = yaml.safe_load(
 
 
 def of_main(series: str) -> str:
-    """As every target of the scrape example is labelled."""
+    """Return the series with the label that every target of the scrape example has."""
     return series.replace("{", '{cluster="main",', 1)
 
 
 def judged(alert: str, case: dict[str, Any], fires: bool) -> dict[str, Any]:
-    """One case as promtool reads it."""
+    """Return one case in the form that promtool reads."""
     labels = {"severity": RULES[alert]["labels"]["severity"], **case.get("labels", {})}
     if not case.get("everywhere"):
         labels["cluster"] = "main"
@@ -53,7 +53,7 @@ def test_every_alert_has_a_case_that_fires_and_one_that_is_silent() -> None:
 
 
 def test_every_alert_is_made_to_fire_by_a_cause_and_the_page_says_by_which() -> None:
-    """On real processes, by another file of this folder."""
+    """Other files of this folder cause them on real processes."""
     assert [alert for alert, made in causes().items() if not made] == []
     assert (DEPLOY.parent / "docs" / "alerts.md").read_text() == page()
 

@@ -1,4 +1,4 @@
-"""A house whose processes a Prometheus scrapes, and what its alerts say."""
+"""A `House` whose processes a Prometheus scrapes, and the alerts that fire for it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.scenarios.house import House, Running, eventually
 
 @dataclass
 class Watched:
-    """One house is one cluster for Prometheus. A ``program`` is the command line's own, with a fault put into it."""
+    """One `House` is one cluster for Prometheus. A ``program`` is the command line's own, with a fault put into it."""
 
     prometheus: Prometheus
     house: House
@@ -29,21 +29,21 @@ class Watched:
         return self.house.name
 
     def agent(self, *flags: str, program: str = "") -> Running:
-        """Ready, and scraped."""
+        """Start an agent, wait until it is ready, and scrape it."""
         with started_as(program):
             agent = self.house.start("agent", *flags)
         return self._scraped("tierstate-agent", agent, str(agent.says("agent ready")["management"]))
 
     def gateway(self, *flags: str, file_bytes: int | None = None) -> tuple[Running, str]:
-        """And its URL."""
+        """Start a gateway and scrape it. Return it with its URL."""
         return self._serving("gateway", *flags, file_bytes=file_bytes)
 
     def proxy(self, *flags: str) -> tuple[Running, str]:
-        """And its address for Kafka clients."""
+        """Start a proxy and scrape it. Return it with its address for Kafka clients."""
         return self._serving("proxy", "--listen", "127.0.0.1:0", *flags)
 
     def tables(self, *flags: str) -> Running:
-        """A follower of tables."""
+        """Start a process that follows tables, and scrape it."""
         return self._serving("table", "follow", *flags)[0]
 
     def _serving(self, *command: str, file_bytes: int | None = None) -> tuple[Running, str]:
@@ -54,8 +54,8 @@ class Watched:
             return bool(running.out.read_text().splitlines())
 
         eventually(look)
-        told = json.loads(running.out.read_text().splitlines()[0])
-        return self._scraped(f"tierstate-{command[0]}", running, told["management"]), str(told.get("address", ""))
+        status = json.loads(running.out.read_text().splitlines()[0])
+        return self._scraped(f"tierstate-{command[0]}", running, status["management"]), str(status.get("address", ""))
 
     def _scraped(self, job: str, running: Running, address: str) -> Running:
         self.prometheus.scrape(job, address, self.cluster)
@@ -63,12 +63,12 @@ class Watched:
         return running
 
     def retire(self, running: Running) -> None:
-        """Stopped, and no longer scraped: nobody misses it."""
+        """Stop the process and its scraping: no alert misses it."""
         self.prometheus.forget(self.addresses[running.process.pid])
         running.stop()
 
     def quiet(self, *alerts: str) -> None:
-        """Waits until none of these alerts fires: the cause of one may happen from now on."""
+        """Wait until none of these alerts fires: the cause of one may happen from now on."""
         firing = set[str]()
 
         def is_quiet() -> bool:
@@ -83,13 +83,13 @@ class Watched:
         self._quiet_at = time.time()
 
     def fires(self, alert: str, instead: Mapping[str, str] | None = None) -> list[Labels]:
-        """Return what this alert's shipped expression has of this cluster, or had at any second since `quiet`."""
+        """Return the labels of this cluster's series in the alert's shipped expression, at any second since `quiet`."""
         seconds = int(time.time() - self._quiet_at) + 1
-        found = self.prometheus.since(expression(alert, instead), seconds)
-        return [labels for labels in found if labels.get("cluster", self.cluster) == self.cluster]
+        series = self.prometheus.since(expression(alert, instead), seconds)
+        return [labels for labels in series if labels.get("cluster", self.cluster) == self.cluster]
 
     def firing(self) -> set[str]:
-        """Return the names of all alerts whose shipped expressions have something of this cluster now."""
+        """Return the names of all alerts whose shipped expressions have a series of this cluster now."""
         return {
             alert
             for alert in RULES
@@ -106,7 +106,7 @@ class Watched:
 
 @contextmanager
 def started_as(program: str) -> Iterator[None]:
-    """The commands that are started within the block run this program in place of the command line's, if it is one."""
+    """Let commands that start within the block run this program instead of our command line, unless it is empty."""
     own = houses.TIERSTATE
     houses.TIERSTATE = [sys.executable, "-c", program] if program else own
     try:

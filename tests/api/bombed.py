@@ -1,4 +1,4 @@
-"""A gateway in a process of its own, over batches in memory: twelve of a MiB, and one of 200 MiB of zeros."""
+"""A gateway in a process of its own, over batches in memory: twelve of 1 MiB, and one of 200 MiB of zeros."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ MIB = 1 << 20
 
 
 class Prepared(MemoryReader):
-    """Batches of one record, packed by a codec."""
+    """Reads batches of one record, packed by a codec."""
 
     def add(self, value: bytes, codec: int = ZSTD) -> int:
-        """Stored bytes."""
+        """Append a batch of this value, and return its stored size in bytes."""
         self.batches.append(Batch(len(self.batches), [record(0, b"k", value)], codec, time=TIME).bytes)
         return len(self.batches[-1])
 
@@ -33,16 +33,16 @@ class BombedGateway:
     address: tuple[str, int]
 
     def memory(self) -> dict[str, int]:
-        """Of the service: used, most_used, refused."""
+        """Return the memory of the service: used, most_used, refused."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write("?\n")
         self.process.stdin.flush()
-        found: dict[str, int] = json.loads(self.process.stdout.readline())
-        return found
+        figures: dict[str, int] = json.loads(self.process.stdout.readline())
+        return figures
 
     def resident(self) -> int:
-        """Bytes."""
+        """Return the resident memory of the process, in bytes."""
         pages = Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]
         return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
@@ -79,8 +79,8 @@ def _serve(budget: int, max_bytes: int) -> None:
     print(json.dumps([server.address.host, server.address.port]), flush=True)
     memory = service.memory
     for _ in sys.stdin:
-        said = {"used": memory.used, "most_used": memory.most_used, "refused": memory.refused}
-        print(json.dumps(said), flush=True)
+        figures = {"used": memory.used, "most_used": memory.most_used, "refused": memory.refused}
+        print(json.dumps(figures), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Ways to ask a gateway."""
+"""Gateways for tests, and functions that call them."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ RECORDS = "/v1/topics/t/partitions/0/records"
 
 
 def asgi_call(app: ASGIApp) -> Call:
-    """``call(path, accept=…, **query)``. A bug becomes an answer of 500, as it does on a socket."""
+    """Return ``call(path, accept=…, **query)``. A bug becomes an answer of 500, as it does on a socket."""
 
     def call(path: str, accept: str | None = None, headers: Headers | None = None, **query: Any) -> httpx.Response:
         async def ask() -> httpx.Response:
             transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
             async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
-                given = list(headers.items()) if isinstance(headers, dict) else list(headers or ())
-                if not any(name.lower() == "accept-encoding" for name, _ in given):
-                    given.append(("accept-encoding", "identity"))  # httpx would ask for a compressed answer
+                sent = list(headers.items()) if isinstance(headers, dict) else list(headers or ())
+                if not any(name.lower() == "accept-encoding" for name, _ in sent):
+                    sent.append(("accept-encoding", "identity"))  # httpx would ask for a compressed answer
                 accepted = [] if accept is None else [("accept", accept)]
-                return await client.get(path, params=query or None, headers=[*accepted, *given])
+                return await client.get(path, params=query or None, headers=[*accepted, *sent])
 
         return asyncio.run(ask())
 
@@ -54,7 +54,7 @@ def asgi_call(app: ASGIApp) -> Call:
 
 @dataclass
 class Running:
-    """A gateway that listens."""
+    """A gateway that listens on a socket."""
 
     server: GatewayServer
     process: Process
@@ -85,7 +85,7 @@ class MemoryReader:
         self.local_start = 0
         self.last_stable: int | None = None
         self.found: int | None = None
-        """What `offset_for_time` finds."""
+        """The answer of `offset_for_time`."""
 
     def append(
         self,
@@ -164,7 +164,7 @@ class MemoryReader:
 
 
 def gateway_asking(auth: GatewayAuth, clock: ManualClock | None = None, **settings: Any) -> Call:
-    """For who calls; ten records of a KB."""
+    """Return a call to a gateway that authenticates callers by ``auth``, over ten records of a KB."""
     reader = MemoryReader()
     for _ in range(10):
         reader.append(None, b"x" * 1000)
@@ -177,10 +177,10 @@ def bearer(token: str) -> dict[str, str]:
 
 
 def token_line(token: str, rest: str) -> str:
-    """Of a file of tokens."""
+    """Return one line of a tokens file."""
     return f"sha256:{hashlib.sha256(token.encode()).hexdigest()} {rest}\n"
 
 
 def write_keys(path: Path, *keys: tuple[str, str]) -> None:
-    found = [{**json.loads(text), "kid": name, "use": "sig"} for name, text in keys]
-    path.write_text(json.dumps({"keys": found}))
+    jwks = [{**json.loads(text), "kid": name, "use": "sig"} for name, text in keys]
+    path.write_text(json.dumps({"keys": jwks}))

@@ -17,7 +17,7 @@ from tierstate.runtime.setting_types import Address
 
 @contextmanager
 def served(app: ASGIApp) -> Iterator[tuple[str, int]]:
-    """Yield its address."""
+    """Serve the app on loopback; yield its address."""
     with listen_at(Address("127.0.0.1", 0)) as listening:
         server = http_server(app, Connections(Gateway()))
         address: tuple[str, int] = listening.getsockname()

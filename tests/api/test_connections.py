@@ -31,17 +31,17 @@ HEAD = b"GET /v1/topics HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 @pytest.fixture
 def reader() -> MemoryReader:
-    made = MemoryReader()
+    memory = MemoryReader()
     for _ in range(12):
-        made.append(b"k", b"v" * 1_000_000)
-    return made
+        memory.append(b"k", b"v" * 1_000_000)
+    return memory
 
 
 @contextmanager
 def connected(running: Running) -> Iterator[socket.socket]:
     address = running.server.address
-    with socket.create_connection((address.host, address.port), timeout=30) as made:
-        yield made
+    with socket.create_connection((address.host, address.port), timeout=30) as client:
+        yield client
 
 
 def status_of(client: socket.socket) -> int:
@@ -54,7 +54,7 @@ def status_of(client: socket.socket) -> int:
 
 
 def ended(client: socket.socket) -> str:
-    """How the server ended it: everything up to that is read."""
+    """Read everything up to the end, and return how the server ended the connection."""
     try:
         while client.recv(65536):
             pass
@@ -64,7 +64,7 @@ def ended(client: socket.socket) -> str:
 
 
 def dribbled(client: socket.socket) -> int:
-    """Bytes of a head that one could send, of a thousand."""
+    """Return how many bytes of a head, of at most a thousand, could be sent."""
     for count in range(1000):
         try:
             client.sendall(b"x")
@@ -74,7 +74,7 @@ def dribbled(client: socket.socket) -> int:
     return 1000
 
 
-def test_calls_on_too_many_connections_are_refused_and_the_others_go_on(serve: Serve, reader: MemoryReader) -> None:
+def test_connections_beyond_the_limit_are_refused_and_the_others_go_on(serve: Serve, reader: MemoryReader) -> None:
     running = serve(reader, connections=3)
     with ExitStack() as opened:
         clients = [opened.enter_context(connected(running)) for _ in range(3)]
@@ -103,14 +103,14 @@ def tls(tmp_path: Path) -> GatewayTls:
 
 @contextmanager
 def shaken(running: Running) -> Iterator[ssl.SSLSocket]:
-    """A connection whose handshake is over."""
+    """Yield a connection whose handshake is over."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    with connected(running) as made, context.wrap_socket(made) as wrapped:
+    with connected(running) as plain, context.wrap_socket(plain) as wrapped:
         yield wrapped
 
 
-def test_a_renewed_certificate_is_shown_to_new_clients_and_no_call_fails_meanwhile(
+def test_new_clients_see_a_renewed_certificate_and_no_call_fails(
     serve: Serve, reader: MemoryReader, tls: GatewayTls, tmp_path: Path
 ) -> None:
     running = serve(reader, tls=tls)
@@ -137,7 +137,7 @@ def test_a_renewed_certificate_is_shown_to_new_clients_and_no_call_fails_meanwhi
 def test_a_request_that_comes_with_the_end_of_its_handshake_is_answered(
     serve: Serve, reader: MemoryReader, tls: GatewayTls
 ) -> None:
-    """By a client that sends both in one packet."""
+    """The client sends both in one packet."""
     running = serve(reader, tls=tls)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -172,7 +172,7 @@ def test_a_head_that_does_not_come_ends_its_connection(serve: Serve, reader: Mem
 
 
 def test_bytes_that_dribble_in_do_not_keep_a_connection(serve: Serve, reader: MemoryReader) -> None:
-    """Neither before the first request nor after one."""
+    """This holds before the first request and after one."""
     running = serve(reader, head_timeout=0.5)
     with connected(running) as first, connected(running) as second:
         second.sendall(HEAD)
@@ -183,27 +183,27 @@ def test_bytes_that_dribble_in_do_not_keep_a_connection(serve: Serve, reader: Me
 
 def test_a_reader_that_stops_is_reset_and_a_slow_one_gets_everything(serve: Serve, reader: MemoryReader) -> None:
     running = serve(reader, write_timeout=1.0)
-    asked = f"GET {RECORDS}?offset=0&max_bytes=12000000 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+    request = f"GET {RECORDS}?offset=0&max_bytes=12000000 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
     with connected(running) as stopped, connected(running) as slow:
         for client in (stopped, slow):
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
-            client.sendall(asked)
+            client.sendall(request)
         eventually(lambda: running.service.memory.used > 0)
         taken = b""
         while not taken.endswith(b"0\r\n\r\n") and (piece := slow.recv(60_000)):
             taken = taken[-10:] + piece
-            time.sleep(0.02)  # it takes three times as long as one may take nothing
+            time.sleep(0.02)  # it takes three times the time that a client may go without reading
         assert taken.endswith(b"0\r\n\r\n")
         assert ended(stopped) == "reset"
     eventually(lambda: running.service.memory.used == 0)
 
 
 def test_an_answer_has_its_memory_until_the_client_has_it(serve: Serve, reader: MemoryReader) -> None:
-    """Also of what goes out in one message, after which nothing is sent that would wait."""
+    """This holds also for an answer sent in one message, after which no further send would wait."""
     running = serve(reader)
-    asked = f"GET {RECORDS}?offset=0&max_bytes=12000000 HTTP/1.1\r\nHost: localhost\r\nAccept: {BATCHES}\r\n\r\n"
+    request = f"GET {RECORDS}?offset=0&max_bytes=12000000 HTTP/1.1\r\nHost: localhost\r\nAccept: {BATCHES}\r\n\r\n"
     with connected(running) as client:
-        client.sendall(asked.encode())
+        client.sendall(request.encode())
         assert client.recv(20).startswith(b"HTTP/1.1 200")
         time.sleep(0.3)
         assert running.service.memory.used > 0
@@ -221,19 +221,19 @@ async def breaks_off(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def test_an_answer_that_cannot_be_finished_is_reset_and_not_ended() -> None:
-    """A client of HTTP/1.0 would take a clean end for the whole."""
+    """A client of HTTP/1.0 would take a clean end for a complete answer."""
     with served(breaks_off) as address, socket.create_connection(address, timeout=30) as client:
         client.sendall(b"GET / HTTP/1.0\r\nHost: localhost\r\n\r\n")
         assert client.recv(20).startswith(b"HTTP/1.1 200")
         assert ended(client) == "reset"
 
 
-def test_readers_beside_hundreds_that_stopped_are_answered(serve: Serve, reader: MemoryReader) -> None:
+def test_readers_are_answered_while_hundreds_of_others_have_stopped(serve: Serve, reader: MemoryReader) -> None:
     running = serve(reader, memory=64 << 20)
-    asked = f"GET {RECORDS}?offset=0&max_bytes=12000000 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+    request = f"GET {RECORDS}?offset=0&max_bytes=12000000 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
     with ExitStack() as opened, ThreadPoolExecutor(4) as pool:
         for _ in range(200):
-            opened.enter_context(connected(running)).sendall(asked)
+            opened.enter_context(connected(running)).sendall(request)
         eventually(lambda: running.service.memory.refused > 20)
         url = f"{running.server.url}/v1/topics/t/partitions/0"
         answers = list(pool.map(lambda _: httpx.get(url, timeout=30).status_code, range(40)))

@@ -37,9 +37,12 @@ class Commands:
         self.object = log_object(cluster, self.topic, 0)
         self._whole = self.object.read_bytes()
 
-    def break_it(self) -> int:
-        """Returns the first offset of the damaged batch."""
-        return damage(self.object)
+    def break_it(self, how: str = "flipped") -> int:
+        """Damage an object, and return the first offset that cannot be read."""
+        if how == "flipped":
+            return damage(self.object)
+        self.object.unlink()
+        return int(self.object.name.partition("-")[0])
 
     def mend_it(self) -> None:
         self.object.write_bytes(self._whole)
@@ -73,10 +76,14 @@ def commands(cluster: TieredCluster, tmp_path: Path, capfd: pytest.CaptureFixtur
     return Commands(cluster, tmp_path, capfd)
 
 
-def test_consume_and_digest_read_the_others_and_end_with_the_error(commands: Commands) -> None:
+DAMAGES = pytest.mark.parametrize("how", ["flipped", "missing"])
+
+
+@DAMAGES
+def test_consume_and_digest_read_the_others_and_end_with_the_error(commands: Commands, how: str) -> None:
     topic = commands.topic
     whole = commands.document("digest", topic)
-    bad = commands.break_it()
+    bad = commands.break_it(how)
     out, err = commands.run("consume", topic, "--json", code=CORRUPT)
     offsets: dict[int, list[int]] = {0: [], 1: []}
     for line in out.splitlines():
@@ -93,12 +100,21 @@ def test_consume_and_digest_read_the_others_and_end_with_the_error(commands: Com
     assert commands.document("digest", topic) == whole
 
 
-@pytest.mark.parametrize("processes", ["1", "2"])
-def test_an_export_has_the_others_and_what_is_asked_for_later(commands: Commands, processes: str) -> None:
+@pytest.mark.extended
+def test_a_digest_by_spark_has_the_others(commands: Commands) -> None:
+    whole = commands.document("digest", commands.topic, "--via", "spark")
+    commands.break_it()
+    out, err = commands.run("digest", commands.topic, "--via", "spark", "--json", code=CORRUPT)
+    assert json.loads(out)["partitions"] == whole["partitions"][1:]
+    assert commands.named(err)
+
+
+@pytest.mark.parametrize(("how", "processes"), [("flipped", "1"), ("flipped", "2"), ("missing", "1")])
+def test_an_export_has_the_others_and_what_is_asked_for_later(commands: Commands, how: str, processes: str) -> None:
     topic, place = commands.topic, commands.folder / "export"
     place.mkdir()
     export = ("export", topic, "--into", place.as_uri(), "--processes", processes, "--file-bytes", "16KiB")
-    commands.break_it()
+    commands.break_it(how)
     first = commands.document(*export, "--to", "300", code=CORRUPT)
     assert {each["partition"] for each in first["not_exported"]} == {0}
     lacking = sum(each["end"] - each["start"] for each in first["not_exported"])
@@ -115,8 +131,9 @@ def test_an_export_has_the_others_and_what_is_asked_for_later(commands: Commands
     assert "800 records" in commands.run("export", topic, "--into", place.as_uri(), "--check")[1]
 
 
-def test_a_table_follows_the_others_and_the_damaged_one_once_it_is_mended(commands: Commands) -> None:
-    commands.break_it()
+@DAMAGES
+def test_a_table_follows_the_others_and_the_damaged_one_once_it_is_mended(commands: Commands, how: str) -> None:
+    commands.break_it(how)
     [made] = commands.document("table", "create", commands.topic)
     out, err = commands.run("table", "follow", "--once", "--local", "--json", code=CORRUPT)
     [followed] = json.loads(out)
@@ -126,7 +143,7 @@ def test_a_table_follows_the_others_and_the_damaged_one_once_it_is_mended(comman
     assert [each["rows"] for each in checked["partitions"]] == [0, RECORDS]
     commands.mend_it()
     assert commands.document("table", "follow", "--once", "--local")[0]["rows"] == RECORDS
-    commands.break_it()
+    commands.break_it(how)
     checked = commands.document("table", "check", made["table"], "--local", code=CORRUPT)
     assert [each["partition"] for each in checked["partitions"]] == [1]
     [finding] = checked["findings"]
@@ -135,13 +152,14 @@ def test_a_table_follows_the_others_and_the_damaged_one_once_it_is_mended(comman
     commands.run("table", "check", made["table"], "--local")
 
 
-def test_a_service_that_keeps_a_table_says_what_waits_and_tries_again(commands: Commands) -> None:
+@DAMAGES
+def test_a_service_that_keeps_a_table_says_what_waits_and_tries_again(commands: Commands, how: str) -> None:
     overrides = (f"table.folder={commands.folder}/tables", "table.commit_interval=60s")
     settings = load_settings(commands.cluster.settings_file, overrides, os.environ, None, None)
     clock, runs = ManualClock(), threading.Event()
     [made] = commands.document("table", "create", commands.topic)
     name = made["table"]
-    commands.break_it()
+    commands.break_it(how)
     catalog = LakeCatalog(catalog_properties(settings, new=False))
     pace = FollowPace(clock, 60.0, 86_400.0, fresh_attempt)
     with Connection(settings) as connection:

@@ -1,4 +1,4 @@
-"""Blocks of the pages for the first day: a test executes each, or a comment above it says why none does.
+"""Blocks of the pages for the first day: a test executes each, or a comment above it says why no test does.
 
     <!-- executed by tests/docs/test_tour_page.py -->
     <!-- not executed: it needs an account at AWS -->
@@ -49,13 +49,13 @@ class Block:
 
     def examples(self) -> list[tuple[str, list[str]]]:
         """Return each command of a console, with the lines that the page shows below it."""
-        found: list[tuple[str, list[str]]] = []
+        pairs: list[tuple[str, list[str]]] = []
         for line in self.code.splitlines():
             if line.startswith("$ "):
-                found.append((line[2:], []))
+                pairs.append((line[2:], []))
             else:
-                found[-1][1].append(line)
-        return found
+                pairs[-1][1].append(line)
+        return pairs
 
     def commands(self) -> list[str]:
         """Return the lines of a script; one that ends in a backslash goes on in the next."""
@@ -85,9 +85,9 @@ def blocks_of(page: str) -> Iterator[Block]:
 def executed(page: str, test: str) -> list[Block]:
     """Return the blocks of a page that this test file executes. ``test``: its ``__file__``."""
     name = str(Path(test).resolve().relative_to(ROOT))
-    found = [block for block in blocks_of(page) if block.test == name]
-    assert found, f"{page} has no block that {name} executes"
-    return found
+    blocks = [block for block in blocks_of(page) if block.test == name]
+    assert blocks, f"{page} has no block that {name} executes"
+    return blocks
 
 
 def main() -> None:

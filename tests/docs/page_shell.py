@@ -1,4 +1,4 @@
-"""A shell that types what a page shows, and compares what is printed with what the page says is printed."""
+"""A shell that types the commands of a page, and compares their output with the output that the page shows."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _TOOLS = {
 
 @dataclass
 class PageShell:
-    """``meant``: what stands in the place of a text of the page here: ``{"HOST:PORT": "127.0.0.1:21044"}``.
+    """``meant``: texts of the page with their values on this machine: ``{"HOST:PORT": "127.0.0.1:21044"}``.
 
     ``forks``: commands of tierstate start as `tests/scenarios/forked.py` starts them, in the folder ``/``.
     """
@@ -55,19 +55,19 @@ class PageShell:
         self._path = f"{tools}:{ours}:{os.environ['PATH']}"
 
     def here(self, text: str) -> str:
-        """Return a text of the page as it is on this machine."""
+        """Return a text of the page with this machine's values."""
         for shown, meant in self.meant.items():
             text = text.replace(shown, meant)
         return text
 
     def there(self, text: str) -> str:
-        """Return a text of this machine as the page has it."""
+        """Return a text of this machine with the page's values."""
         for shown, meant in sorted(self.meant.items(), key=lambda each: -len(each[1])):
             text = text.replace(meant, shown)
         return text
 
     def type(self, command: str) -> Done:
-        """Type a command, and wait for its end. What it leaves behind with ``&`` stays until `close`."""
+        """Type a command, and wait for its end. A process that it leaves behind with ``&`` stays until `close`."""
         if export := re.fullmatch(r"export (\w+)=(.+)", self.here(command)):
             (self.variables[export[1]],) = shlex.split(export[2])
             return Done(command, 0, "", "")
@@ -90,9 +90,9 @@ class PageShell:
         return Done(command, process.returncode, out, err)
 
     def shows(self, command: str, lines: list[str], kept: frozenset[str] = frozenset(), code: int = 0) -> None:
-        """Type a command that ends with ``code`` and prints what the page says. ``kept``: numbers that are the page's.
+        """Type a command that ends with ``code`` and prints what the page shows. ``kept``: numbers that must be equal.
 
-        A process that just began in the background may take a while until its log has that.
+        A process that just began in the background may need a while until its log has these lines.
         """
         deadline = time.monotonic() + PATIENCE_S
         while True:
@@ -107,7 +107,7 @@ class PageShell:
             time.sleep(0.2)
 
     def close(self) -> None:
-        """End what was begun in the background."""
+        """End the processes that were started in the background."""
         for process in self._running:
             try:
                 os.killpg(process.pid, signal.SIGKILL)
@@ -118,12 +118,12 @@ class PageShell:
 def difference(
     expected: list[str], printed: list[str], noted: Sequence[str] = (), kept: frozenset[str] = frozenset()
 ) -> str:
-    """Return "" where a command printed what the page shows, else the first line that differs.
+    """Return "" if a command printed what the page shows, else the first line that differs.
 
-    ``noted``: lines of stderr, which a terminal shows among the others. Ids, digests and numbers are others in each
-    run, but one id of the page is one id of the run. `…` stands for the rest of a word or a line; a line that begins
-    with it and is no line of the log stands for any lines. Lines of the log may be left out. Of lines that follow each
-    other and have the same form the page may show fewer or more.
+    ``noted``: lines of stderr, which a terminal shows among the others. Ids, digests and numbers differ in each run;
+    one id of the page is one id of the run. `…` stands for the rest of a word or a line; a line that begins with it and
+    is no line of the log stands for any lines. Lines of the log may be left out. The page may show fewer or more of
+    adjacent lines that have the same form.
     """
     ids: dict[str, str] = {}
     streams = [[line for line in lines if line.strip()] for lines in (printed, noted)]
@@ -134,23 +134,23 @@ def difference(
             anything = True
             continue
         ready = [_from(stream, form, before, anything, kept) for stream in streams]
-        stream = next((each for each in ready if each), None)
+        stream = next((stream for stream in ready if stream), None)
         if stream is None and form == before:
             continue
         if stream is None:
             return f"the page has: {line}"
         if "…" not in line and form != before:
-            for shown, found in zip(_ID.findall(line), _ID.findall(stream[0]), strict=True):
-                if ids.setdefault(shown, found) != found:
+            for shown, printed_id in zip(_ID.findall(line), _ID.findall(stream[0]), strict=True):
+                if ids.setdefault(shown, printed_id) != printed_id:
                     return f"the page has {shown} where another id is printed: {stream[0]}"
-        streams = [stream[1:] if each is stream else old for each, old in zip(ready, streams, strict=True)]
+        streams = [stream[1:] if one is stream else old for one, old in zip(ready, streams, strict=True)]
         anything, before = False, form
     left = [line for stream in streams for line in stream if not (_LOG.search(line) or _form(line, kept) == before)]
     return f"the page does not have: {left[0]}" if left and not anything else ""
 
 
 def _from(stream: list[str], form: str, before: str, anything: bool, kept: frozenset[str]) -> list[str]:
-    """Return what is left of a stream from the line of this form on, empty where that does not come next."""
+    """Return the stream from the line of this form on, or an empty list if that line does not come next."""
     for at, line in enumerate(stream):
         printed = _form(line, kept)
         if _same(form, printed):
@@ -161,7 +161,7 @@ def _from(stream: list[str], form: str, before: str, anything: bool, kept: froze
 
 
 def _form(line: str, kept: frozenset[str]) -> str:
-    """The line without what differs from run to run: columns are as wide as their longest cell."""
+    """Return the line without what differs from run to run: columns are as wide as their longest cell."""
     masked = _NUMBER.sub(lambda found: found[0] if found[0] in kept else "N", _ID.sub("ID", line))
     return " ".join(masked.split())
 
@@ -172,7 +172,7 @@ def _same(form: str, printed: str) -> bool:
 
 
 def types(shell: PageShell, block: Block, codes: Mapping[str, int] | None = None) -> list[Done]:
-    """Type each command of a block. ``codes``: exit codes of commands that end with another than 0."""
+    """Type each command of a block. ``codes``: exit codes of the commands that do not end with 0."""
     done: list[Done] = []
     if block.kind == "console":
         for command, lines in block.examples():

@@ -1,4 +1,4 @@
-"""`docs/install.md`: the wheel is built as the page says, a shell completes, and nobody is sent to a package index."""
+"""`docs/install.md`: the wheel is built as the page says, a shell completes, and the page names no package index."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def test_every_extra_is_on_the_page() -> None:
     assert extras - {"demo", "dev"} <= named
 
 
-def test_nobody_is_told_to_install_tierstate_from_an_index() -> None:
-    """No index has it, and anybody may register the name."""
+def test_no_page_says_to_install_tierstate_from_an_index() -> None:
+    """The name is in no index, and anybody may register it."""
     texts = {str(page): page.read_text() for page in PAGES if page.name != "CHANGELOG.md"}
     texts |= {str(path): text for path, text in SOURCE.items()}
     assert {name for name, text in texts.items() if INDEX.search(text)} == set()

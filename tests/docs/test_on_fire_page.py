@@ -38,9 +38,9 @@ RECORDS = 2_500
 
 
 def block(heading: str) -> Block:
-    """The one of the section with this title."""
-    (found,) = [each for each in BLOCKS if each.heading == heading]
-    return found
+    """Return the block of the section with this title."""
+    (match,) = [block for block in BLOCKS if block.heading == heading]
+    return match
 
 
 @dataclass
@@ -52,18 +52,18 @@ class Fire:
     topic: str
 
     def types(self, heading: str, *codes: int) -> list[Done]:
-        """The commands of a section, which end with these codes, or with 0."""
+        """Type the commands of a section, which must end with these codes, or with 0."""
         typed = block(heading)
         return types(self.shell, typed, dict(zip(typed.commands(), codes, strict=False)))
 
     def copies_all(self) -> list[tuple[int, int, str]]:
-        """An agent copies and trims all that is rolled, and ends; the digests of the whole log."""
+        """Let an agent copy and trim everything that is rolled. Return the digests of the whole log."""
         self.house.run("agent", "--once")
         eventually(lambda: len(self.house.logs(self.topic)) == 1)
         return self.house.digests(self.topic)
 
     def is_out(self, whole: list[tuple[int, int, str]], code: int = 0) -> None:
-        """Nothing is lost, and an agent that runs has nothing to report: the end of the page."""
+        """Check the end of the page: nothing is lost, and a running agent has nothing to report."""
         with self.house.agent() as agent:
             self.agent_is(agent)
             eventually(lambda: self.shell.type("curl -s -f http://BROKER-1:9404/readyz").returncode == 0)
@@ -79,8 +79,8 @@ class Fire:
 @pytest.fixture
 def fire(kafka: KafkaSandbox, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Fire]:
     name = "fire-" + request.node.name.removeprefix("test_").replace("_", "-")[:30].strip("-")
-    with burning(kafka, tmp_path, name) as made:
-        yield made
+    with burning(kafka, tmp_path, name) as opened:
+        yield opened
 
 
 @contextmanager
@@ -96,8 +96,8 @@ def burning(kafka: KafkaSandbox, folder: Path, name: str, local_bytes: str = "0"
 
 def test_every_block_is_typed_by_one_of_these_tests() -> None:
     text = Path(__file__).read_text()
-    for each in BLOCKS:
-        assert f'("{each.heading}"' in text, each
+    for block in BLOCKS:
+        assert f'("{block.heading}"' in text, block
 
 
 def test_data_is_about_to_expire_because_somebody_paused_the_topic(fire: Fire) -> None:
@@ -118,7 +118,7 @@ def test_data_is_about_to_expire_because_somebody_paused_the_topic(fire: Fire) -
     fire.is_out(whole)
 
 
-def test_nobody_answers(fire: Fire) -> None:
+def test_no_agent_answers(fire: Fire) -> None:
     house, topic = fire.house, fire.topic
     with house.agent() as agent:
         fire.agent_is(agent)
@@ -126,12 +126,12 @@ def test_nobody_answers(fire: Fire) -> None:
         agent.stop(signal.SIGKILL)
     house.append(topic, RECORDS, first=RECORDS)
     whole = house.digests(topic)
-    fire.types("Nobody answers", 7, 7)
+    fire.types("No agent answers", 7, 7)
     assert "did not answer" in house.run("describe", topic, code=0).stdout
     with house.agent() as agent:  # "nothing at all: start the agent"
         fire.agent_is(agent)
         eventually(lambda: len(house.logs(topic)) == 1)
-        health, *_ = fire.types("Nobody answers")
+        health, *_ = fire.types("No agent answers")
         assert "not" not in health.stdout
         fire.types("The clock is wrong")
     fire.is_out(whole)
@@ -184,7 +184,7 @@ def test_records_are_gone_and_a_person_accepts_it(fire: Fire) -> None:
     done = fire.shell.type(f"{accept} --execute")
     assert done.returncode == 0, done
     read = house.run("consume", f"{topic}:0", "--format", "%o\\n").stdout.split()
-    assert [int(each) for each in read] == [*range(first), *range(cut, 2 * RECORDS)]
+    assert [int(number) for number in read] == [*range(first), *range(cut, 2 * RECORDS)]
     fire.is_out(house.digests(topic), 1)
 
 
@@ -199,7 +199,7 @@ def test_a_partition_is_held(fire: Fire) -> None:
 
 
 def holds(fire: Fire) -> str:
-    """An agent saw a second value under one key; the id of its hold."""
+    """Write a hold, as an agent that saw a second value under one key does. Return the id of the hold."""
     config, now = fire.house.kafka.client_config, TimestampMs(int(time.time() * 1000))
     with open_broker(config) as broker:
         partition = TopicIdPartition(broker.control.topic(fire.topic).topic_id, 0)

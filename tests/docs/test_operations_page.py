@@ -31,12 +31,12 @@ GROUPS = {
     "transaction": ("$ tierstate describe orders:0",),
     "recovery": ("$ tierstate recover\n",),
 }  # fmt: skip
-"""How the blocks that each test types begin."""
+"""The begin of each block, by the test that types it."""
 
 
 def block(begin: str) -> Block:
-    (found,) = [each for each in OPERATIONS if each.code.startswith(begin)]
-    return found
+    (match,) = [block for block in OPERATIONS if block.code.startswith(begin)]
+    return match
 
 
 def test_every_block_is_typed_by_one_of_these_tests() -> None:
@@ -46,7 +46,7 @@ def test_every_block_is_typed_by_one_of_these_tests() -> None:
 
 @contextmanager
 def world(kafka: KafkaSandbox, folder: Path, name: str) -> Iterator[tuple[House, PageShell]]:
-    """A house whose topic is the page's ``orders``."""
+    """Yield a `House` whose topic is the page's ``orders``, and a shell for the page."""
     house = House(kafka, folder / "house", f"page-{name}")
     with closing(house):
         house.config.write_text(house.config.read_text().replace("partitions = 2", "partitions = 1"))
@@ -82,8 +82,8 @@ def test_the_blocks_about_orders_facts_and_objects(kafka: KafkaSandbox, tmp_path
             types(shell, block("tierstate check"))
             types(shell, block("tierstate keep-prefix\n"))
             types(shell, block("tierstate keep-prefix --execute"))
-            for each in UPGRADE:
-                types(shell, each)
+            for part in UPGRADE:
+                types(shell, part)
         (command, _) = block("$ tierstate verify").examples()[0]
         lost = sorted(house.store.rglob("*.log"))[-1]
         lost.rename(tmp_path / "elsewhere")

@@ -1,4 +1,4 @@
-"""`docs/tables.md`, typed from top to bottom; what it prints to be pasted is pasted."""
+"""`docs/tables.md`, typed from top to bottom; the code that it prints for pasting is executed."""
 
 from __future__ import annotations
 
@@ -73,14 +73,14 @@ def test_every_block_in_the_order_of_the_page(house: House, shell: PageShell) ->
 
 
 def follows(house: House, command: str) -> None:
-    """A service keeps the table as its topic is, until it is stopped."""
+    """Run a service until it has brought the table to its topic's end."""
     service = house.start(*shlex.split(command, comments=True)[1:])
-    eventually(lambda: [each["state"] for each in house.json("table", "list")] == ["current"])
+    eventually(lambda: [table["state"] for table in house.json("table", "list")] == ["current"])
     assert service.stop() == 0
 
 
 def pasted(printed: str) -> dict[str, Any]:
-    """Run the lines for pyiceberg and for DuckDB, and return the names that Python knows then."""
+    """Run the lines for pyiceberg and for DuckDB, and return the names that they define."""
     texts = re.split(r"^# .+\n", printed, flags=re.MULTILINE)
     names: dict[str, Any] = {}
     for text in texts[1:3]:

@@ -18,14 +18,14 @@ pytestmark = [pytest.mark.kafka, pytest.mark.extended, pytest.mark.timeout(600)]
 BLOCKS = executed("docs/tour.md", __file__)
 RECORDS = frozenset({"60000", "60,000"})
 FILES = {"state_dir": "tierstate.toml", "import json": "produce.py"}
-"""The name that the page gives to a file which begins so."""
+"""The name of a file on the page, by the begin of its text."""
 PROGRAMS = {"from tierstate import": "60000\n", "import tierstate.spark": "|   60000|          0|      59999|\n"}
-"""The last line of a program that begins so, as the page's comments have it."""
+"""The last line that a program prints, by the begin of its text, as the page's comments show it."""
 
 
 @pytest.fixture
 def shell(tmp_path: Path) -> Iterator[PageShell]:
-    """A shell with ports of this test alone: another process of this machine may have those of the page."""
+    """Yield a shell with ports of this test alone: another process of this machine may use those of the page."""
     opened = PageShell(tmp_path / "tour", {"/tmp/tour": str(tmp_path / "tour")})
     ports = PortLease()
     for name, section in {"127.0.0.1:9192": "PROXY", "127.0.0.1:8080": "GATEWAY"}.items():
@@ -44,7 +44,7 @@ def test_what_is_typed_prints_what_the_page_shows(shell: PageShell) -> None:
         if block.kind == "console":
             types(shell, block)
         else:
-            (begin,) = [each for each in (*FILES, *PROGRAMS) if block.code.startswith(each)]
+            (begin,) = [begin for begin in (*FILES, *PROGRAMS) if block.code.startswith(begin)]
             file = shell.folder / FILES.get(begin, "program.py")
             file.write_text(shell.here(block.code))
             if begin in PROGRAMS:
@@ -64,7 +64,7 @@ def types(shell: PageShell, block: Block) -> None:
 
 
 def sandbox(shell: PageShell, command: str, lines: list[str]) -> dict[str, str]:
-    """Start it; the address that the page has, and the one it has here."""
+    """Start the sandbox. Return the address on the page with the one on this machine."""
     done = shell.type(command)
     assert done.returncode == 0, done
     assert not difference(lines, shell.there(done.stdout).splitlines(), done.stderr.splitlines())
@@ -73,7 +73,7 @@ def sandbox(shell: PageShell, command: str, lines: list[str]) -> dict[str, str]:
 
 
 def segment(shell: PageShell) -> Path:
-    """A manifest of this run."""
+    """Return the path of a manifest of this run."""
     return sorted((shell.folder / "bucket").rglob("*.rsm-manifest"))[2].relative_to(shell.folder)
 
 
@@ -94,6 +94,6 @@ def segment(shell: PageShell) -> Path:
     ],
 )
 def test_a_line_that_differs_is_found(page: str, printed: str, differs: str) -> None:
-    found = difference(page.splitlines(), printed.splitlines(), kept=RECORDS)
-    assert differs in found
-    assert bool(found) == bool(differs)
+    line = difference(page.splitlines(), printed.splitlines(), kept=RECORDS)
+    assert differs in line
+    assert bool(line) == bool(differs)

@@ -1,4 +1,4 @@
-"""What is printed to be pasted into other programs, for each kind of catalog."""
+"""The lines that are printed to be pasted into other programs, for each kind of catalog."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_trino_gets_its_own_names_and_opens_no_sqlite() -> None:
     assert engines(SQLITE, "kafka.orders")["trino"].startswith("# no lines for Trino and a catalog of the type sql")
 
 
-def test_what_is_not_known_is_said() -> None:
+def test_unknown_settings_are_named() -> None:
     assert engines({"type": "dynamodb"}, "kafka.orders")["spark"].startswith(
         "# no lines for Spark and a catalog of the type dynamodb"
     )

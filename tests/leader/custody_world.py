@@ -1,4 +1,4 @@
-"""A custodian over a `World`: time passes by hand, processes die by being forgotten."""
+"""A custodian over a `World`: the test moves time, and a process dies by being forgotten."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Ward:
         self.work()
 
     def end(self) -> None:
-        """Let the topic be gone for so long that only the facts that ended its partition stand."""
+        """Let the topic be deleted for so long that only the facts that ended its partition are left."""
         self.work()
         self.wait(GRACE_MS)
         self.work_on()

@@ -1,4 +1,4 @@
-"""An agent that only expires: it takes the acts that the rules ask for, and checks what must hold at any time."""
+"""An agent that only expires: it takes the steps that the rules ask for, and checks what must hold at any time."""
 
 from __future__ import annotations
 
@@ -142,8 +142,8 @@ def say_order(
     """Append an order. ``lineage``: for another log than the one in force."""
     offset = None if before is None else Offset(before)
     identity = FactId.of(number.to_bytes(16, "big"))
-    said = below(lineage or world.view().lineage, offset) if offset is not None else Lineage()
-    order = OperatorOrder(world.partition, identity, kind, offset, force, "ops", world.clock.now_ms(), said)
+    epochs = below(lineage or world.view().lineage, offset) if offset is not None else Lineage()
+    order = OperatorOrder(world.partition, identity, kind, offset, force, "ops", world.clock.now_ms(), epochs)
     say(world, order)
     return order
 
@@ -156,12 +156,12 @@ def say_hold(world: World) -> None:
 def reasons(world: World) -> list[str]:
     """Return the reason of every accepted delete-started, by offset."""
     view = world.view()
-    found = [
+    facts_found = [
         (segment.deleting.fact.subject.offsets.start, segment.deleting.fact.reason.value)
         for segment in view.segments.values()
         if segment.deleting is not None and isinstance(segment.deleting.fact, SegmentDeleteStarted)
     ]
-    return [reason for _, reason in sorted(found)]
+    return [reason for _, reason in sorted(facts_found)]
 
 
 def two_are_gone(world: World) -> None:

@@ -18,7 +18,7 @@ from tierstate.state.segment import SegmentState
 
 pytestmark = pytest.mark.kafka
 ROOM = 64 * 1024
-"""Bytes one file may have: less than a segment of the topic, more than a fact or a manifest."""
+"""The largest size of a file: less than a segment of the topic, more than a fact or a manifest."""
 
 
 def settings(topic: RealTopic, tmp: Path) -> Path:

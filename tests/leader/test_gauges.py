@@ -1,4 +1,4 @@
-"""Gauges of an agent's partitions: from what it last knew, and from the view."""
+"""Gauges of an agent's partitions: from its last knowledge, and from the view."""
 
 from __future__ import annotations
 
@@ -71,10 +71,10 @@ class Gauges:
         feed_gauges(self.metrics, self.board, Seen(view or PartitionView(partition(0))), self.clock)
 
     def __getitem__(self, name: str) -> float | None:
-        """The one sample; None: the metric has none."""
+        """Return the one sample, or None if the metric has none."""
         page = self.metrics.exposition().decode()
-        found = [s.value for f in text_string_to_metric_families(page) for s in f.samples if s.name == name]
-        return found[0] if found else None
+        values = [s.value for f in text_string_to_metric_families(page) for s in f.samples if s.name == name]
+        return values[0] if values else None
 
 
 def segment(first: int, last: int, seed: int = 0) -> RemoteSegment:
@@ -120,7 +120,7 @@ def test_a_partition_with_lost_facts_is_counted() -> None:
     assert Gauges()["tierstate_facts_lost"] == 0
 
 
-def test_what_lies_below_the_log_start_is_no_gap() -> None:
+def test_offsets_below_the_log_start_are_no_gap() -> None:
     assert Gauges(view_of(segment(200, 299), log_start=200), local_log_start_offset=300)["tierstate_gap_offsets"] == 0
 
 
@@ -177,7 +177,7 @@ def test_counters_by_topic_begin_at_zero_once_the_topic_is_known() -> None:
         assert gauges[name] == 0, name
 
 
-def test_what_local_retention_lets_go_and_something_keeps_is_measured_in_bytes(world: World) -> None:
+def test_expired_local_data_that_something_keeps_is_measured_in_bytes(world: World) -> None:
     """A consumer group that still reads at the start keeps every segment."""
     process = world.process()
     world.broker.commit("slow", world.name, 0, 0)

@@ -1,4 +1,4 @@
-"""While a store keeps an act waiting, the status goes on telling what waits in the broker's log, and until when."""
+"""While a store keeps an operation waiting, the status still shows which segments wait, and until when they stay."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ SHORTER_MS = 600_000
 
 
 def changed(world: World) -> None:
-    """The broker rolls another segment, and keeps what it has for a shorter time from now on."""
+    """Let the broker roll another segment, and shorten its retention from now on."""
     world.roll()
     world.broker.configure(world.name, {"retention.ms": str(SHORTER_MS), "local.retention.bytes": "0"})
     world.clock.advance(LOCAL_LOG_EVERY_S + 1)
 
 
 def oldest(world: World, base: int) -> int:
-    """The time of the newest record of a segment."""
+    """Return the time of the newest record of a segment."""
     return max(batch.max_timestamp for batch in world.batches(base))
 
 
 def hold(world: World, during: object) -> None:
-    """The first write of an object takes until ``during`` has run, and then fails."""
+    """Let the first write of an object take until ``during`` has run, and then fail."""
 
     def faults(operation: str, key: str, writes: int) -> None:
         if operation not in ("delete", "head", "list") and callable(during):
@@ -43,32 +43,30 @@ def fail() -> None:
 
 @pytest.fixture
 def worker(world: World) -> PartitionWorker:
-    """Its term has begun, and nothing is copied."""
+    """Return a worker whose term has begun, with nothing copied."""
     process = world.process()
     worker = process.worker()
     assert worker.advance()
     return worker
 
 
-def test_what_waits_and_when_it_goes_is_told_while_a_copy_waits_for_its_store(
-    world: World, worker: PartitionWorker
-) -> None:
-    process, rolled, told = world._processes[0], len(world.rolled), []
+def test_waiting_segments_are_shown_while_a_copy_waits_for_its_store(world: World, worker: PartitionWorker) -> None:
+    process, rolled, sentences = world._processes[0], len(world.rolled), []
 
     def during() -> None:
         changed(world)
         worker.look_at_local_log()
-        told.append(process.status())
+        sentences.append(process.status())
 
     hold(world, during)
     worker.advance()
-    (status,) = told
+    (status,) = sentences
     assert status.copy_lag_segments == rolled + 1
     assert status.retention_ms == SHORTER_MS
     assert status.uncopied_expires_at == oldest(world, world.rolled[0]) + SHORTER_MS
 
 
-def test_it_is_told_while_a_partition_waits_before_it_tries_again(world: World, worker: PartitionWorker) -> None:
+def test_they_are_shown_while_a_partition_waits_to_try_again(world: World, worker: PartitionWorker) -> None:
     process, rolled = world._processes[0], len(world.rolled)
     world.topic.on_end = fail
     while backoff(worker.setbacks) < 2 * LOCAL_LOG_EVERY_S:

@@ -1,4 +1,4 @@
-"""A worker whose acts are noted by kind, and a partition in which every kind has something to do."""
+"""A worker whose operations are noted by kind, and a partition in which every kind has something to do."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ KIND_OF = {
     "append tombstone": "erase",
     "append leader-elected": "term",
 }
-"""Kinds by the first step of an act. Expiry condemns, cuts and removes; the sweep condemns."""
+"""Kinds by the first step of an operation. Expiry condemns, cuts and removes; the sweep condemns."""
 
 
 class Pretended(Observer):
@@ -47,7 +47,7 @@ class Pretended(Observer):
 
 @dataclass
 class Desk:
-    """A worker without any grace, and what it did, act by act."""
+    """A worker without any grace, and the list of its operations."""
 
     process: Process
     archived_to: Callable[[int], Position | None] = no_archive
@@ -75,7 +75,7 @@ class Desk:
         return self.process.world
 
     def advance(self) -> bool:
-        """Take one act, on all facts until now, and note its kind."""
+        """Take one step, on all facts until now, and note its kind."""
         self.process.seat.view.require_fresh(0, 0)
         steps = self.worker.steps()
         first = None
@@ -97,7 +97,7 @@ class Desk:
         return self
 
     def one_at_a_time(self, times: int) -> list[str]:
-        """Return the kinds of the next acts; none of them fails."""
+        """Return the kinds of the next operations; none of them fails."""
         self.acts.clear()
         for _ in range(times):
             assert self.advance(), self.acts
@@ -105,7 +105,7 @@ class Desk:
 
 
 def fenced_trims(world: World, reign: Reign, number: int = 4) -> list[str]:
-    """Append facts that the term in force may erase, each by its own act. ``reign``: a term that is over."""
+    """Append facts that the term in force may erase, each by its own operation. ``reign``: an ended term."""
     for counter in range(number):
         say(world, LocalTrimIntended(world.partition, Offset(5), reign.term, 900 + counter, reign.now()))
     return world.topic.keys()[-number:]
@@ -143,20 +143,20 @@ class Busy:
         self.trims = fenced_trims(world, lower)
 
     def fail(self, kind: str) -> None:
-        """Fail every act of this kind for ever, by refusing its first fact."""
+        """Fail every operation of this kind for ever, by refusing its first fact."""
         world, swept = self.world, str(self.abandoned)
-        known = {each.subject.object_key: sid for sid, each in world.view().segments.items() if each.subject}
+        segment_ids = {each.subject.object_key: sid for sid, each in world.view().segments.items() if each.subject}
 
         def refuse(number: int, key: str) -> None:
             tombstone = key in world.topic.keys()
-            said = {
+            first_facts = {
                 "copy": key.endswith("/copy-started"),
                 "trim": "/trim/" in key,
                 "expire": "/log-start/" in key,
-                "sweep": str(known[swept]) in key and "/delete-started" in key,
+                "sweep": str(segment_ids[swept]) in key and "/delete-started" in key,
                 "erase": tombstone,
             }
-            if said[kind] and tombstone == (kind == "erase"):
+            if first_facts[kind] and tombstone == (kind == "erase"):
                 raise BrokerUnavailable("no answer")
 
         world.topic.on_append = refuse
@@ -175,7 +175,7 @@ class Busy:
 
 
 def failures(process: Process, kind: str) -> int:
-    """Return how many failed acts of this kind the listener got."""
+    """Return how many failures of this kind the listener got."""
     events = process.events
     if kind == "copy":
         return sum(isinstance(e, CopyFailed) for e in events)

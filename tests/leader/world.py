@@ -1,6 +1,6 @@
 """A small world in memory: a partition whose folder a real broker wrote, its cluster, the store, the tier-state topic.
 
-`World` is what outlives an agent; `Process` is one agent: its own view, its own ids, nothing else of its own.
+`World` outlives an agent; `Process` is one agent: its own view, its own ids, nothing else of its own.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class FaultyTopic(MemoryTierTopic):
 
 
 class World:
-    """``case``: a folder of `tests/data/kafka-logs`. Broker 1 leads in the folder's last epoch."""
+    """``case`` is a folder of `tests/data/kafka-logs`. Broker 1 leads in the folder's last epoch."""
 
     def __init__(self, tmp: Path, case: str, config: Mapping[str, str] | None = None) -> None:
         source = next(path for path in (GOLDEN / case).iterdir() if path.is_dir())
@@ -141,7 +141,7 @@ class World:
         return (self.folder / name).read_text()
 
     def roll(self) -> None:
-        """The broker rolls its active segment: indexes end with what is in them, a new empty segment is active."""
+        """Let the broker roll its active segment: indexes are cut to their entries; a new empty segment is active."""
         active, end = self.bases[-1], self.end()
         for suffix, entry in ((".index", 8), (".timeindex", 12)):
             data = self.file(active, suffix).read_bytes()
@@ -156,7 +156,7 @@ class World:
         self.file(end, ".snapshot").write_bytes(b"snapshot at the end")
 
     def retire(self) -> None:
-        """The broker drops what DeleteRecords gave up: files, and its checkpoint below the start."""
+        """Let the broker drop what DeleteRecords gave up: files, and its checkpoint below the start."""
         start = self.broker.bounds(self.name, 0).local_start
         for base, following in zip(self.bases, self.bases[1:], strict=False):
             if following <= start:
@@ -168,7 +168,7 @@ class World:
         self.write_checkpoint(*covering, *kept)
 
     def elect_here(self) -> None:
-        """This broker leads again, in a new epoch that begins at the end."""
+        """Let this broker lead again, in a new epoch that begins at the end."""
         epoch = self.broker.elect(self.name, 0, 1)
         kept = [entry for entry in self.checkpoint() if entry[1] < self.end()]  # an epoch without records leaves none
         self.write_checkpoint(*kept, (int(epoch), self.end()))
@@ -179,7 +179,7 @@ class World:
         self.file(base, suffix).write_bytes(data)
 
     def lift_record(self, base: int) -> Offset:
-        """A record of an uncompressed batch has an offset above the batch's last one, as a broker may have appended it.
+        """Give a record of an uncompressed batch an offset above the batch's last one, as a broker may accept it.
 
         Returns the base offset of the batch.
         """
@@ -210,12 +210,12 @@ class World:
         return view.state(self.partition).view()
 
     def all_fresh(self) -> None:
-        """Every process has heard of all that landed."""
+        """Let every process receive all facts that landed."""
         for process in self._processes:
             process.view.require_fresh(0, 0)
 
     def objects(self) -> set[str]:
-        return {found.key for found in self.store.list()}
+        return {info.key for info in self.store.list()}
 
     def local_start(self) -> int:
         return self.broker.bounds(self.name, 0).local_start
@@ -248,7 +248,7 @@ class World:
 
 @dataclass
 class Process:
-    """One agent process on broker 1: killing it is forgetting it."""
+    """One agent process on broker 1: it is killed by being forgotten."""
 
     world: World
     seed: int
@@ -315,9 +315,9 @@ class Process:
     def candidate(self, reign: Reign) -> CopyCandidate:
         local = self.world.log.snapshot(self.world.partition, self.world.name)
         seen = Observed(local.segments, local.lineage, reign.bounds(), TopicConfig(), NO_GROUPS)
-        found = next_candidate(reign.view(), seen, self.world.clock.now_ms())
-        assert isinstance(found, CopyCandidate), found
-        return found
+        next_segment = next_candidate(reign.view(), seen, self.world.clock.now_ms())
+        assert isinstance(next_segment, CopyCandidate), next_segment
+        return next_segment
 
     def copy_next(self, reign: Reign) -> RemoteSegment:
         return run(copy_segment(reign, self.candidate(reign), self.tools))

@@ -1,4 +1,4 @@
-"""One port for all brokers: the name that a client's TLS asks for says which one it means."""
+"""One port for all brokers: the name that a client's TLS asks for selects the broker."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def one_port(kafka: KafkaSandbox, tmp_path: Path) -> Iterator[ProxyServer]:
         dead_port = dead.getsockname()[1]
     cluster = replace(cluster, addresses={**cluster.addresses, BrokerId(2): ("127.0.0.1", dead_port)})
     proxy = Proxy(sni=NAMES, tls=ProxyTls(certificate=identity, key=identity))
-    reader: Any = None  # nothing of this needs one
+    reader: Any = None  # no test here needs one
     with serving(reader, cluster, kafka.client_config, proxy) as server:
         yield server
 
@@ -83,7 +83,7 @@ def _versions(proxy: ProxyServer, context: ssl.SSLContext, name: str) -> bool:
 def test_a_client_gets_to_the_broker_that_it_names_and_by_any_other_name_to_one_that_lives(
     one_port: ProxyServer, name: str, answers: bool
 ) -> None:
-    """Broker 2 is dead."""
+    """Broker 2 is dead in this test."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     assert _versions(one_port, context, name) == answers

@@ -1,4 +1,4 @@
-"""Values that files and commands give again while a process runs."""
+"""Values that are read again from files and commands while a process runs."""
 
 from __future__ import annotations
 

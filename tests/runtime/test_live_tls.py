@@ -1,4 +1,4 @@
-"""A TLS context keeps up with its files, and with no half of them."""
+"""A TLS context keeps up with its files, and never uses half of a change."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def files(tmp_path: Path) -> Files:
 
 
 def shown(server: ssl.SSLContext) -> bytes:
-    """The certificate that a client is met with, as PEM."""
+    """Return the certificate that the server shows to a client, as PEM."""
     trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
     there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -73,7 +73,7 @@ def test_while_one_file_of_two_is_replaced_the_pair_before_goes_on(
     assert shown(context).split() == files.made[1][0].split()
 
 
-def test_what_prepares_a_context_prepares_each_that_takes_its_place(files: Files) -> None:
+def test_each_new_context_is_prepared_like_the_first(files: Files) -> None:
     context = LiveTls(files.context, (files.certificate, files.key))
     names: list[str | None] = []
 

@@ -11,12 +11,12 @@ from tierstate.runtime.metrics import Metrics
 
 
 def test_a_refused_login_is_logged_once_and_counted_each_time_until_it_is_accepted() -> None:
-    said, metrics = io.StringIO(), Metrics()
-    logger = open_logs({"TIERSTATE_LOG": "json"}, stream=said)
+    output, metrics = io.StringIO(), Metrics()
+    logger = open_logs({"TIERSTATE_LOG": "json"}, stream=output)
     watch = LoginWatch("kafka", fan_out(metrics.listen, log_events(logger)))
     for _ in range(3):
         watch.refused("broker-1:9093", "agent", "SCRAM-SHA-256", "SASL_AUTHENTICATION_FAILED")
-    (line,) = said.getvalue().splitlines()
+    (line,) = output.getvalue().splitlines()
     for word in ('"login refused"', '"broker-1:9093"', '"agent"', '"SCRAM-SHA-256"', '"warning"'):
         assert word in line
     counter = 'tierstate_logins_refused_total{server="broker-1:9093",service="kafka",user="agent"} 3.0'
@@ -24,15 +24,15 @@ def test_a_refused_login_is_logged_once_and_counted_each_time_until_it_is_accept
     (trouble,) = watch.troubles()
     assert "server=broker-1:9093 user=agent mechanism=SCRAM-SHA-256" in trouble
     watch.refused("broker-1:9093", "another", "SCRAM-SHA-256", "SASL_AUTHENTICATION_FAILED")
-    assert len(said.getvalue().splitlines()) == 2
+    assert len(output.getvalue().splitlines()) == 2
     watch.accepted("broker-1:9093", "another")
     watch.accepted("broker-1:9093", "another")
-    assert "login accepted" in said.getvalue().splitlines()[2]
-    assert len(said.getvalue().splitlines()) == 3
+    assert "login accepted" in output.getvalue().splitlines()[2]
+    assert len(output.getvalue().splitlines()) == 3
     assert not watch.troubles()
 
 
-def test_a_server_that_left_the_cluster_refuses_nobody() -> None:
+def test_a_server_that_left_the_cluster_refuses_no_login() -> None:
     watch = LoginWatch("kafka", lambda event: None)
     watch.refused("broker-1:9093", "agent", "PLAIN", "wrong")
     watch.keep({"broker-2:9093"})
@@ -40,8 +40,8 @@ def test_a_server_that_left_the_cluster_refuses_nobody() -> None:
 
 
 def test_a_secret_that_was_read_again_is_hidden_in_the_log() -> None:
-    said, secrets = io.StringIO(), ["first-password"]
-    logger = open_logs({"TIERSTATE_LOG": "json"}, later=lambda: secrets, stream=said)
+    output, secrets = io.StringIO(), ["first-password"]
+    logger = open_logs({"TIERSTATE_LOG": "json"}, later=lambda: secrets, stream=output)
     secrets.append("second-password")
     logger.info("x", reason="first-password and second-password")
-    assert "-password" not in said.getvalue()
+    assert "-password" not in output.getvalue()

@@ -1,4 +1,4 @@
-"""A store takes connections and never answers, while Kafka goes on rolling segments and taking them away."""
+"""A store accepts connections and never answers, while Kafka goes on rolling and deleting segments."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def house(kafka: KafkaSandbox, tmp_path: Path, topic_name: str) -> Iterator[Hous
 
 @pytest.fixture
 def store(house: House, tmp_path: Path) -> Iterator[StoreServer]:
-    """The house's store is a real S3 server that can be stopped in its tracks."""
+    """Run a real S3 server that can be stopped at any moment as the house's store."""
     needs(VERSITYGW)
     with versitygw(tmp_path / "s3", *KEYS) as server:
         boto3.Session(*KEYS, region_name=REGION).client("s3", endpoint_url=server.url).create_bucket(Bucket=BUCKET)
@@ -51,25 +51,25 @@ def store(house: House, tmp_path: Path) -> Iterator[StoreServer]:
 
 
 def retain(house: House, topic: str, ms: int) -> None:
-    """The broker keeps records of the topic for so long from now on."""
+    """Let the broker keep records of the topic for so long from now on."""
     admin: Any = AdminClient({**house.kafka.client_config, "log_level": 0})
     entry = ConfigEntry("retention.ms", str(ms), incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
     admin.incremental_alter_configs([resource])[resource].result(30)
 
 
-def test_what_waits_and_until_when_is_told_although_the_store_never_answers(house: House, store: StoreServer) -> None:
+def test_waiting_segments_are_shown_although_the_store_never_answers(house: House, store: StoreServer) -> None:
     topic = house.create("orders", retention_ms=str(DAY_MS), local_retention_bytes="-2")
 
     def agents() -> dict[str, Any]:
-        said: dict[str, Any] = house.json("describe", f"{topic}:0")[0]["agent"]
-        return said
+        status: dict[str, Any] = house.json("describe", f"{topic}:0")[0]["agent"]
+        return status
 
     with house.agent() as agent:
         house.append(topic, 1000)
         eventually(lambda: house.logs(topic)[1:] and agents().get("copied_to") == int(house.logs(topic)[-1].stem) - 1)
         store.signal(signal.SIGSTOP)
-        house.append(topic, 2500, first=1000)  # the agent begins with the first one that rolls, and waits
+        house.append(topic, 2500, first=1000)  # the agent begins with the first rolled segment, and waits
         rolled = [int(path.stem) for path in house.logs(topic)][:-1]
         waiting = [base for base in rolled if base > agents()["copied_to"]]
         assert len(waiting) > 1

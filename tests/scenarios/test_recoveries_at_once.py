@@ -44,8 +44,9 @@ class Copied:
         return self.house.store / LOCK
 
     def objects(self) -> set[str]:
-        """The names of all objects, the lock's aside."""
-        return {str(each) for each in self.house.store.rglob("*") if each.is_file() and each != self.lock}
+        """The names of all objects, without the lock and what is being written: the lock is, now and then."""
+        files = (each for each in self.house.store.rglob("*") if each.is_file() and each != self.lock)
+        return {str(each) for each in files if ".tierstate-tmp" not in each.parts}
 
     def fresh(self, name: str) -> tuple[str, str]:
         """The flag for another tier-state topic, which is empty: every fact is lost there."""

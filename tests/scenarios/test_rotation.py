@@ -1,6 +1,6 @@
 """Secrets are changed while agents and gateways run: nothing restarts, no read fails, and a refused user is named.
 
-docs/rotation.md tells people to do the same.
+docs/rotation.md describes the same steps.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SESSION_MS = "15000"
 
 @contextmanager
 def reading(url: str) -> Iterator[list[str]]:
-    """Read, without a pause, from a gateway: what failed, which is to stay empty, and at least ten reads."""
+    """Read from a gateway without a pause; yields the failures, which must stay empty, after at least ten reads."""
     failed: list[str] = []
     count, stop = [0], threading.Event()
 
@@ -86,13 +86,13 @@ def counted(running: Running) -> bool:
 
 def named(running: Running, *words: str) -> bool:
     """Return whether it is named: in `/readyz`, in a metric, and in the log by one line for each server."""
-    told = running.events("login refused")
-    if not (told and counted(running)):
+    events_heard = running.events("login refused")
+    if not (events_heard and counted(running)):
         return False
-    servers = [(each["service"], each["server"], each["user"]) for each in told if not each["again"]]
+    servers = [(each["service"], each["server"], each["user"]) for each in events_heard if not each["again"]]
     back = len(running.events("login accepted"))
-    assert len(servers) <= len(set(servers)) * (back + 1), told
-    return all(word in ready(running) and word.rpartition("=")[2] in str(told) for word in words)
+    assert len(servers) <= len(set(servers)) * (back + 1), events_heard
+    return all(word in ready(running) and word.rpartition("=")[2] in str(events_heard) for word in words)
 
 
 def records_url(gateway: str, topic: str, offset: int = 0) -> str:
@@ -104,7 +104,7 @@ def records_url(gateway: str, topic: str, offset: int = 0) -> str:
 
 @pytest.fixture(scope="module")
 def scram(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaSandbox]:
-    """A broker behind SASL_SSL that lets nobody stay for long without another login."""
+    """A broker behind SASL_SSL at which no login lasts long."""
     more = {"scram-sha-256.connections_max_reauth_ms": SESSION_MS}
     with guarded_sandbox(tmp_path_factory.mktemp("tls"), **more) as sandbox:
         set_password(sandbox, "admin", b"first-password")
@@ -112,7 +112,7 @@ def scram(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaSandbox]:
 
 
 def by_scram(house: House) -> tuple[House, Path]:
-    """The house entered by SCRAM, and the file with the password."""
+    """Return the house with a SCRAM login, and the file with the password."""
     other = house.as_user("admin", "first-password")
     text = other.config.read_text().replace('"sasl.mechanisms" = "PLAIN"', '"sasl.mechanisms" = "SCRAM-SHA-256"')
     file = house.folder / "scram-password"
@@ -124,9 +124,7 @@ def by_scram(house: House) -> tuple[House, Path]:
     return other, file
 
 
-def test_a_password_is_changed_and_one_that_nobody_knows_is_named_until_the_file_has_it(
-    scram: KafkaSandbox, tmp_path: Path
-) -> None:
+def test_a_password_is_changed_and_a_wrong_one_is_named_until_corrected(scram: KafkaSandbox, tmp_path: Path) -> None:
     with opened_house(scram, tmp_path / "house", "scram") as house:
         topic = house.create("orders")
         house.append(topic, RECORDS)
@@ -145,8 +143,8 @@ def test_a_password_is_changed_and_one_that_nobody_knows_is_named_until_the_file
             server = scram.bootstrap
             eventually(lambda: named(agent, "user=admin", "SCRAM-SHA-256", server))
             eventually(lambda: named(gateway, "user=admin", "SCRAM-SHA-256", server))
-            told = house.json("describe", f"{topic}:0")[0]["agent"]["rights_lacking"]
-            assert any("the login at kafka fails" in each and "user=admin" in each for each in told), told
+            lacks = house.json("describe", f"{topic}:0")[0]["agent"]["rights_lacking"]
+            assert any("the login at kafka fails" in each and "user=admin" in each for each in lacks), lacks
 
             house.append(topic, RECORDS, first=RECORDS)
             file.write_text("third-password")
@@ -171,7 +169,7 @@ def test_a_consumer_goes_on_with_the_password_that_it_is_given(scram: KafkaSandb
         with closing(TieredConsumer({**config, **mine, "tierstate.tier_state.topic": house.tier_topic})) as consumer:
 
             def read(first: int, end: int) -> bool:
-                """All of these, by a new assignment."""
+                """Read all of these, by a new assignment."""
                 consumer.assign([TopicPartition(topic, 0, first)])
                 offsets = list[int]()
 
@@ -217,7 +215,7 @@ class Keys:
         self.admin("delete-user", "--access", name)
 
     def use(self, name: str) -> None:
-        """Both halves at one moment, as Kubernetes replaces a mounted secret: a link is moved."""
+        """Replace both halves at one moment, as Kubernetes replaces a mounted secret: a link is moved."""
         halves = self._folder / f"of-{name}"
         halves.mkdir()
         (halves / "id").write_text(name)
@@ -296,7 +294,7 @@ def test_a_key_of_s3_is_changed_and_one_that_was_revoked_is_named_until_the_file
 
 @dataclass(frozen=True)
 class Certified:
-    """A broker to which a client's certificate is who it is, and the files of both ends, of three ages."""
+    """A broker whose clients are identified by certificates, and the files of both ends, of three ages."""
 
     kafka: KafkaSandbox
     folder: Path

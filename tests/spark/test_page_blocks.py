@@ -25,7 +25,7 @@ START, SUBMITTED, GATEWAY = executed("docs/spark.md", __file__)
 
 
 def test_the_first_program(spark: SparkSession, tiers: Tiers, orders: Orders) -> None:
-    """The session is the one that runs already."""
+    """The session is the running one."""
     names: dict[str, Any] = {}
     exec(replaced(START.code, tiers.page_texts(orders.name)), names)
     assert names["orders"].count() == len(orders.uncommitted)
@@ -34,7 +34,7 @@ def test_the_first_program(spark: SparkSession, tiers: Tiers, orders: Orders) ->
 def test_the_program_that_reads_through_a_gateway(
     spark: SparkSession, tiers: Tiers, orders: Orders, tmp_path: Path
 ) -> None:
-    """An open gateway: it takes no look at the token that the page gives."""
+    """An open gateway does not check the token that the page gives."""
     (tmp_path / "token").write_text("secret\n")
     with planning_gateway(tiers) as gateway:
         here = {"https://gateway:8080": gateway.url, "/etc/tierstate/token": str(tmp_path / "token")}

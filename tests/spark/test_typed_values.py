@@ -1,4 +1,4 @@
-"""``value.format`` in whole queries: the struct beside the other columns, from both tiers, in batch and stream."""
+"""``value.format`` in whole queries: the struct with the other columns, from both tiers, in batch and stream."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_options_that_do_not_go_together_are_refused_and_named(options: dict[str
 
 @pytest.fixture(scope="module")
 def events(tiers: Tiers) -> str:
-    """Of two partitions, copied, and trimmed in the middle; values of every sort."""
+    """A topic of two partitions, copied, and trimmed in the middle; values of every sort."""
     name = tiers.create(f"typed-{os.getpid()}", 2)
     for partition in (0, 1):
         tiers.produce(name, partition, [_event(number) for number in range(700)])
@@ -77,10 +77,10 @@ def test_a_typed_value_stands_where_the_bytes_stood_and_is_what_from_json_makes_
     plain = spark.read.format("tierstate").options(**tiers.options(subscribe=events), includeHeaders="true").load()
     typed = _typed(spark, tiers, events, includeHeaders="true")
     assert typed.schema == _by_from_json(plain).schema
-    found = _rows(typed)
-    assert len(found) == 1400
-    assert found == _rows(_by_from_json(plain))
-    assert found[1]["value"]["name"] == "n1"
+    rows = _rows(typed)
+    assert len(rows) == 1400
+    assert rows == _rows(_by_from_json(plain))
+    assert rows[1]["value"]["name"] == "n1"
 
 
 @pytest.mark.spark
@@ -109,13 +109,13 @@ def test_a_stream_has_the_typed_values_of_a_batch(
 ) -> None:
     options = tiers.options(subscribe=events, startingOffsets="earliest", maxOffsetsPerTrigger="500") | JSON
     frame = spark.readStream.format("tierstate").options(**options).load()
-    found: list[Any] = []
+    rows: list[Any] = []
 
     def keep(batch: DataFrame, number: int) -> None:
-        found.extend(batch.collect())
+        rows.extend(batch.collect())
 
     ends(frame.writeStream.foreachBatch(keep).option("checkpointLocation", str(tmp_path)))
-    assert sorted(found, key=lambda row: (row["partition"], row["offset"])) == _rows(_typed(spark, tiers, events))
+    assert sorted(rows, key=lambda row: (row["partition"], row["offset"])) == _rows(_typed(spark, tiers, events))
 
 
 @pytest.mark.spark
@@ -127,13 +127,13 @@ def test_the_example_of_the_page_is_what_from_json_comes_to(spark: SparkSession,
     (block,) = executed("docs/spark.md", __file__)
     names: dict[str, Any] = {"spark": spark}
     exec(replaced(block.code, tiers.page_texts(name)), names)
-    found = {row[0]: float(row[1]) for row in names["by_item"].collect()}
-    assert found == {f"item-{item}": sum(number / 4 for number in range(item, 50, 3)) for item in range(3)}
+    totals = {row[0]: float(row[1]) for row in names["by_item"].collect()}
+    assert totals == {f"item-{item}": sum(number / 4 for number in range(item, 50, 3)) for item in range(3)}
 
 
 @pytest.mark.spark
 @pytest.mark.kafka
-def test_a_value_that_is_refused_fails_the_query_and_its_place_is_said(spark: SparkSession, tiers: Tiers) -> None:
+def test_a_refused_value_fails_the_query_and_its_place_is_named(spark: SparkSession, tiers: Tiers) -> None:
     name = tiers.create(f"typed-refused-{os.getpid()}")
     tiers.produce(name, 0, [_event(1), {"value": b'{"at":"12:30"}'}])
     with pytest.raises(PySparkException, match=rf"InvalidRequest: .*a time of day.*partition={name}-0 offset=1"):

@@ -1,4 +1,4 @@
-"""A map of layers answers as the dict whose entries it was given, and what it showed stays as it was."""
+"""A map of layers answers as a dict with the same entries, and earlier answers never change."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_it_answers_as_a_dict_with_the_same_entries_in_the_same_order(puts: list
         assert [now.get(key) for key in range(41)] == [then.get(key) for key in range(41)]
 
 
-def test_what_is_gone_is_an_error_as_in_a_dict() -> None:
+def test_a_deleted_key_is_an_error_as_in_a_dict() -> None:
     table = LayeredTable[str, int]()
     for key in "abcdefgh":
         table.put(key, 1)

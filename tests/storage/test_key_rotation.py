@@ -36,7 +36,7 @@ Place = Callable[["Account"], StoreOptions]
 
 @dataclass
 class Account:
-    """A user with one object in a bucket, whose key stands in files."""
+    """A user with one object in a bucket, whose key is in files."""
 
     endpoint: str
     folder: Path
@@ -82,7 +82,7 @@ def account(s3_endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.fixture(autouse=True)
 def strict(account: Account) -> Iterator[None]:
-    """From here on, keys are checked; the account's own client is no longer allowed to."""
+    """Check keys from here on; the account's own client is no longer allowed to."""
     before = moto_settings.INITIAL_NO_AUTH_ACTION_COUNT
     yield
     moto_settings.INITIAL_NO_AUTH_ACTION_COUNT = before
