@@ -207,7 +207,8 @@ class Ground:
     def command(self, *arguments: str) -> tuple[int, str]:
         """Exit code and what it said."""
         done = run(*arguments, "--config", str(self.house.config), seconds=300)
-        return done.returncode, done.stdout or done.stderr
+        waits = done.returncode == 3  # what it waits for is on stderr
+        return done.returncode, done.stdout + done.stderr if waits else done.stdout or done.stderr
 
     def described(self, name: str) -> dict[str, Any]:
         """Partition 0, as `tierstate describe` has it."""
