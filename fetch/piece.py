@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ..state.errors import CorruptData, LineageUnconfirmed, ObjectNotFound
+from ..state.errors import CorruptData, LineageUnconfirmed, ObjectNotFound, TierstateError
 from ..state.ids import TopicId
 from ..state.object_keys import ObjectKind, object_key
 from ..state.offsets import Offset
@@ -96,31 +96,30 @@ class Fetched:
 
 @contextmanager
 def naming(topic: str, partition: int, offset: int | None = None) -> Iterator[None]:
-    """Add the partition, and the offset that was asked for, to a CorruptData or ObjectNotFound of this block.
-
-    Where an object is damaged, ``next`` is the command that says which objects are, and how.
-    """
+    """Add the partition, and the offset that was asked for, to a CorruptData or ObjectNotFound of this block."""
     try:
         yield
     except (CorruptData, ObjectNotFound) as error:
-        facts: dict[str, object] = {"topic": topic, "partition": partition}
-        if offset is not None:
-            facts["offset"] = offset
-        if "/" in str(error.facts.get("file", "")):  # of the broker it is the partition's name
-            facts["next"] = f"tierstate verify {topic}:{partition} --level 3"
-        for name, value in facts.items():
-            error.facts.setdefault(name, value)
+        _name(error, topic, partition, offset)
         raise
+
+
+def _name(error: TierstateError, topic: str, partition: int, offset: int | None = None) -> None:
+    """Add the facts that ``error`` lacks. Where an object is damaged, ``next`` is the command that says how."""
+    facts: dict[str, object] = {"topic": topic, "partition": partition}
+    if offset is not None:
+        facts["offset"] = offset
+    if "/" in str(error.facts.get("file", "")):  # of the broker it is the partition's name
+        facts["next"] = f"tierstate verify {topic}:{partition} --level 3"
+    for name, value in facts.items():
+        error.facts.setdefault(name, value)
 
 
 def missing_object(error: ObjectNotFound, topic: str, partition: int, **facts: object) -> CorruptData:
     """Return the error of an object that must be there, because the facts of now name it."""
     damage = CorruptData("an object of a live segment is missing", file=error.facts.get("key"), **facts)
-    try:
-        with naming(topic, partition):
-            raise damage
-    except CorruptData as named:
-        return named
+    _name(damage, topic, partition)
+    return damage
 
 
 def records(fetched: Fetched, topic: str, partition: int, **options: Any) -> Iterator[pa.RecordBatch]:

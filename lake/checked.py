@@ -5,6 +5,7 @@ bytes alone.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 
 from ..state.errors import TierstateError
 from ..state.offsets import Offset
@@ -100,24 +101,21 @@ def _split(
 
     Of rows without their offsets nothing says which of them the log still has.
     """
-    starts: dict[int, Offset | TierstateError] = {}
-    for number in {task.partition for task in tasks}:
+    has_offsets = "offset" in plan.shape.columns.names
+    there, gone = list[ExportTask](), list[ExportTask]()
+    for number, group in groupby(tasks, lambda task: task.partition):  # a plan has them in order of partition
         try:
-            starts[number] = export.log.source.extent(plan.topic, number, plan.shape.isolation, Tier.AUTO).start
+            log_start = export.log.source.extent(plan.topic, number, plan.shape.isolation, Tier.AUTO).start
         except TierstateError as error:
             if is_of_all(error):
                 raise
-            starts[number] = error
-    has_offsets = "offset" in plan.shape.columns.names
-    there, gone = list[ExportTask](), list[ExportTask]()
-    for task in tasks:
-        known = starts[task.partition]
-        if isinstance(known, TierstateError):
-            refuse(task, known)
+            for task in group:
+                refuse(task, error)
             continue
-        start = Offset(max(task.start, known))
-        if start == task.start or (has_offsets and start < task.end):
-            there.append(replace(task, start=start))
-        else:
-            gone.append(task)
+        for task in group:
+            start = Offset(max(task.start, log_start))
+            if start == task.start or (has_offsets and start < task.end):
+                there.append(replace(task, start=start))
+            else:
+                gone.append(task)
     return there, gone
