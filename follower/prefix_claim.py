@@ -337,7 +337,7 @@ class PrefixClaim:
         keeper = chosen_of(self._keepers)
         if keeper is None or self._kept == keeper.number:
             return True
-        is_old = any(each.ours and each.beat.kept >= keeper.number for each in self._others.values())
+        is_old = any(each.ours and each.beat.kept >= keeper.number for each in self._agents())
         if not is_old and not self._is_here(keeper):
             self._verdict = Contested(
                 f"{keeper.by} gave this prefix to another cluster: give this one another store.url"
@@ -347,6 +347,10 @@ class PrefixClaim:
         if not is_old:
             self._chosen, self._trial_s = True, 0.0
         return True
+
+    def _agents(self) -> list[_Seen]:
+        """Return the other processes but for commands, whose heartbeats are deleted as they end."""
+        return [each for each in self._others.values() if each.beat.broker_id >= 0]
 
     def _read(self, key: str, info: ObjectInfo, now: float) -> None:
         mark, seen = (int(info.modified_at), info.size), self._others.get(key)
@@ -380,7 +384,7 @@ class PrefixClaim:
     def _begin_trial(self, listed: dict[str, ObjectInfo], now: float) -> None:
         """Start the trial with the first proof. The store's own clock shows how long no process wrote."""
         claimant, written_at = self._claimant, listed[self._key].modified_at
-        proven = [each for each in self._others.values() if each.beat.trial_s != NO_PROOF_YET]
+        proven = [each for each in self._agents() if each.beat.trial_s != NO_PROOF_YET]
         before = []
         for each in proven:
             if each.ours and each.elder:

@@ -9,7 +9,12 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from tierstate.app.recovery import require_no_agent, require_silent
+from tierstate.cli.recover import is_paused
+from tierstate.rules.recovery import ArchivedPartition, plan_partitions
 from tierstate.state.errors import Fenced
+from tierstate.state.ids import FactId, TopicId, TopicIdPartition
+from tierstate.state.offsets import Offset, TimestampMs
+from tierstate.state.termless_facts import OperatorOrder, OrderKind
 
 
 class Unhealthy(BaseHTTPRequestHandler):
@@ -72,3 +77,39 @@ def test_where_an_agent_would_be_beside_its_broker_only_an_agent_is_one(handler:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+PAUSE, RESUME, DELETE = OrderKind.PAUSE, OrderKind.RESUME, OrderKind.DELETE_RECORDS
+
+
+@pytest.mark.parametrize(
+    ("archived", "paused"),
+    [
+        ([], False),
+        ([PAUSE], True),
+        ([PAUSE, RESUME], False),
+        ([PAUSE, RESUME, PAUSE], True),
+        ([PAUSE, DELETE], True),
+        ([DELETE], False),
+        ([PAUSE, OrderKind.DISABLE_KEEP], False),
+    ],
+)
+def test_recover_says_that_a_partition_is_paused_again_by_the_newest_order_in_the_archive(
+    archived: list[OrderKind], paused: bool
+) -> None:
+    partition = TopicIdPartition(TopicId("EYPlcc37RSSYIicEsnpNGQ"), 0)
+    orders = [
+        OperatorOrder(
+            partition,
+            FactId.of(bytes(15) + bytes([at])),
+            kind,
+            Offset(7) if kind is DELETE else None,
+            False,
+            "ops",
+            TimestampMs(at),
+        )
+        for at, kind in enumerate(archived)
+    ]
+    known = ArchivedPartition(partition, standing=tuple(reversed(orders)))
+    (plan,) = plan_partitions([], {partition: known}, {})
+    assert is_paused(plan) == paused

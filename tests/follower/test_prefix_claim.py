@@ -302,6 +302,17 @@ def test_a_broker_that_moved_to_another_host_while_it_is_alone_is_on_trial(
     assert not moved.may_delete
 
 
+def test_a_command_ends_the_trial_of_no_agent(bucket: Bucket, topic: MemoryTierTopic) -> None:
+    bucket.begin(topic).claim.leave()
+    command = bucket.agent(topic, -1)
+    command.claim.beat()
+    assert command.may_delete
+    moved = bucket.agent(topic, place="host9:/data")
+    bucket.pass_periods(2, command, moved)
+    assert moved.has_proof
+    assert not moved.may_delete
+
+
 def test_a_trial_goes_on_after_a_restart(bucket: Bucket, topic: MemoryTierTopic) -> None:
     first = bucket.agent(topic)
     first.claim.beat()
@@ -416,6 +427,23 @@ def test_the_side_that_a_person_chose_goes_on_and_the_other_stays_stopped(
     after = bucket.agent(topic)
     bucket.pass_periods(SILENT_PERIODS, after)
     assert after.may_delete
+
+
+def test_a_command_that_ends_while_agents_start_does_not_use_up_the_decision_of_a_person(
+    bucket: Bucket, topic: MemoryTierTopic
+) -> None:
+    lost = MemoryTierTopic(1, "L" * 22, bucket.clock)
+    bucket.begin(lost).claim.leave()
+    of_lost = [each.key.rsplit("/", 1)[1] for each in bucket.store.list(agents_prefix("cluster"))]
+    keep_prefix(bucket.store, topic, "cluster", Decision(1, "P" * 22, of_lost, True, "me@host", TimestampMs(0)))
+    command, agents = bucket.agent(topic, -1), [bucket.agent(topic, broker) for broker in (1, 2, 3)]
+    for each in (command, *agents):
+        each.claim.beat()
+    command.claim.leave()
+    bucket.pass_periods(2, *agents)
+    agents.append(bucket.agent(topic, -1))
+    bucket.pass_periods(2 * SILENT_PERIODS, *agents)
+    assert [each.may_delete for each in agents] == [True] * 4
 
 
 def test_a_recovery_in_a_copy_takes_the_prefix_from_nobody(bucket: Bucket, topic: MemoryTierTopic) -> None:
